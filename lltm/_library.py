@@ -1,0 +1,146 @@
+"""Find, judge and load the shared library that carries the kernels.
+
+The judgement comes before the loader: a library built for another torch is refused with one
+sentence, because loading it can end the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+DIRECTORY = Path(__file__).parent / "lib"
+NAMES = {"linux": "liblltm.so", "darwin": "liblltm.dylib", "win32": "lltm.dll"}
+REBUILD = (
+    "rebuild it for this torch with `pip install --force-reinstall --no-build-isolation "
+    "--no-binary lltm lltm`"
+)
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a library says of itself (``build.json`` beside it, written when it was built).
+
+    Attributes:
+        version: lltm's version.
+        binding: ``stable`` (torch's stable ABI) or ``native`` (one torch only).
+        torch: version of the torch whose headers it was built on.
+        torch_target: oldest torch a stable build runs on, ``None`` for a native one.
+        compiler: name and version.
+        cxx_standard: the C++ standard it was compiled to, such as ``c++17``.
+        instruction_sets: the CPU kernels' variants, weakest first.
+        cuda: CUDA version it was compiled with, or ``None``.
+        cuda_architectures: such as ``sm_90``.
+        platform: such as ``linux-x86_64``.
+        debug: whether it carries debug information and assertions.
+    """
+
+    version: str
+    binding: str
+    torch: str
+    torch_target: str | None
+    compiler: str
+    cxx_standard: str
+    instruction_sets: tuple[str, ...]
+    cuda: str | None
+    cuda_architectures: tuple[str, ...]
+    platform: str
+    debug: bool
+
+    @staticmethod
+    def read(path: Path) -> Build:
+        """Read a ``build.json``.
+
+        Raises:
+            ImportError: the file is missing or not what a build writes.
+        """
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            fields["instruction_sets"] = tuple(fields["instruction_sets"])
+            fields["cuda_architectures"] = tuple(fields["cuda_architectures"])
+            return Build(**fields)
+        except FileNotFoundError:
+            raise ImportError(
+                f"lltm was installed without its compiled library ({path.parent.name}/ is missing); "
+                "build it with `pip install .` in the source tree and import lltm from elsewhere"
+            ) from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise ImportError(
+                f"{path} is damaged ({error}); reinstall lltm with `pip install --force-reinstall lltm`"
+            ) from None
+
+
+def host_platform() -> str:
+    """The platform of this process, such as ``linux-x86_64``."""
+    return f"{sys.platform}-{platform.machine().lower()}"
+
+
+def release(version: str) -> tuple[int, int]:
+    """Major and minor of a version string: ``2.13.0+cpu`` gives ``(2, 13)``."""
+    major, minor = version.split("+")[0].split(".")[:2]
+    return int(major), int(minor)
+
+
+def objection(build: Build, torch_version: str) -> str | None:
+    """Why a library must not be loaded beside this torch, as one sentence, or ``None``."""
+    found = release(torch_version)
+    if build.platform != host_platform():
+        return (
+            f"lltm's library was built for {build.platform}, this machine is {host_platform()}; "
+            "reinstall lltm on this machine"
+        )
+    if build.binding == "native" and release(build.torch) != found:
+        return (
+            f"lltm's native library was built for torch {build.torch}, this is torch "
+            f"{torch_version}; {REBUILD}, or install the stable build, which serves both"
+        )
+    if build.torch_target is not None and found < release(build.torch_target):
+        return (
+            f"lltm's stable library needs torch {build.torch_target} or newer, this is torch "
+            f"{torch_version}; upgrade with `pip install 'torch>={build.torch_target}'`"
+        )
+    return None
+
+
+@functools.cache
+def build() -> Build:
+    """The installed library's description.
+
+    Raises:
+        ImportError: there is none, or it is damaged.
+    """
+    return Build.read(DIRECTORY / "build.json")
+
+
+@functools.cache
+def load() -> Build:
+    """Load the installed library, once, and return its description.
+
+    Raises:
+        ImportError: it is missing, foreign or cannot be loaded; one sentence that names both sides
+            and the command that mends it.
+    """
+    description = build()
+    if (reason := objection(description, torch.__version__)) is not None:
+        raise ImportError(reason)
+    path = DIRECTORY / NAMES.get(sys.platform, NAMES["linux"])
+    try:
+        torch.ops.load_library(path)
+    except OSError as error:
+        raise ImportError(
+            f"lltm's {description.binding} library (built on torch {description.torch} by "
+            f"{description.compiler}) cannot be loaded beside torch {torch.__version__}: {error}; "
+            f"{REBUILD}"
+        ) from None
+    return description
+
+
+def binding() -> str | None:
+    """The loaded library's binding, or ``None`` when none is loaded."""
+    return load().binding if load.cache_info().currsize else None

@@ -1,0 +1,152 @@
+"""The backends: who computes the op, where, and in which dtypes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lltm import _library, contract, reference
+
+ENVIRONMENT = "LLTM_BACKEND"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to compute the op.
+
+    Attributes:
+        name: what ``backend=`` and ``LLTM_BACKEND`` call it.
+        bindings: the bindings whose library carries it; empty if it needs no library.
+        devices: torch device types it computes on.
+        dtypes: dtypes it computes in.
+        cell: ``(input, weights, bias, old_h, old_cell, alpha) -> (new_h, new_cell)``.
+        sequence: ``(input, weights, bias, h0, c0, alpha) -> (output, h_n, c_n)``.
+        source: one line on what it is made of.
+    """
+
+    name: str
+    bindings: tuple[str, ...]
+    devices: tuple[str, ...]
+    dtypes: tuple[torch.dtype, ...]
+    cell: Callable[..., tuple[Tensor, Tensor]]
+    sequence: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    source: str
+
+    def is_available(self) -> bool:
+        """Whether this installation can compute with it."""
+        return not self.bindings or _library.binding() in self.bindings
+
+
+def _op(name: str) -> Callable[..., Any]:
+    """Look ``torch.ops.lltm.<name>`` up at the first call: importing this module loads nothing."""
+
+    def call(*args: Any) -> Any:
+        return getattr(torch.ops.lltm, name)(*args)
+
+    return call
+
+
+def _reference_cell(*args: Any) -> tuple[Tensor, Tensor]:
+    contract.check_cell(*args)
+    return reference.cell(*args)
+
+
+def _reference_sequence(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    contract.check_sequence(*args)
+    return reference.sequence(*args)
+
+
+BACKENDS: tuple[Backend, ...] = (
+    Backend(
+        name="reference",
+        bindings=(),
+        devices=("cpu", "cuda"),
+        dtypes=contract.DTYPES,
+        cell=_reference_cell,
+        sequence=_reference_sequence,
+        source="plain PyTorch, the definition of correct",
+    ),
+    Backend(
+        name="aten",
+        bindings=("native",),
+        devices=("cpu", "cuda"),
+        dtypes=contract.DTYPES,
+        cell=_op("cell_aten"),
+        sequence=_op("sequence_aten"),
+        source="C++, composed of ATen ops as in the tutorial",
+    ),
+    Backend(
+        name="fused",
+        bindings=("stable", "native"),
+        devices=("cpu",),
+        dtypes=contract.DTYPES,
+        cell=_op("cell"),
+        sequence=_op("sequence"),
+        source="fused CPU kernels",
+    ),
+)
+"""Every backend there is, slowest first."""
+
+
+def available() -> tuple[Backend, ...]:
+    """The backends this installation can compute with, slowest first."""
+    return tuple(backend for backend in BACKENDS if backend.is_available())
+
+
+def get(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        ValueError: no backend has that name, or this installation lacks it.
+    """
+    for backend in BACKENDS:
+        if backend.name == name:
+            break
+    else:
+        known = ", ".join(row.name for row in BACKENDS)
+        raise ValueError(f"backend must be one of {known}, got {name!r}")
+    if not backend.is_available():
+        raise ValueError(
+            f"backend {name!r} is carried by the {' or '.join(backend.bindings)} binding, this "
+            f"installation has the {_library.binding()} one; build that binding or use lltm.jit.load()"
+        )
+    return backend
+
+
+def select(name: str | None, input: Tensor) -> Backend:  # noqa: A002 - torch's name for it
+    """The backend to use: the named one, else ``LLTM_BACKEND``'s, else the fastest there is.
+
+    Args:
+        name: a backend's name or ``None``.
+        input: the op's ``input``; its device decides.
+
+    Raises:
+        TypeError: ``input`` is not a tensor.
+        ValueError: the backend is unknown, not carried by this installation, or does not compute
+            on the device of ``input``.
+    """
+    if not isinstance(input, Tensor):
+        raise TypeError(f"input must be a Tensor, got {type(input).__name__}")
+    name = name or os.environ.get(ENVIRONMENT)
+    device = input.device.type
+    if name is None:
+        return _fastest(device)
+    backend = get(name)
+    if device not in (*backend.devices, "meta"):
+        raise ValueError(
+            f"backend {name!r} computes on {' and '.join(backend.devices)}, input is on {device}"
+        )
+    return backend
+
+
+def _fastest(device: str) -> Backend:
+    wanted = "cpu" if device == "meta" else device
+    for backend in reversed(BACKENDS):
+        if wanted in backend.devices and backend.is_available():
+            return backend
+    raise ValueError(f"no backend of this installation computes on {device}; see `python -m lltm`")

@@ -1,0 +1,360 @@
+"""The ops beyond their kernels: fakes, autograd, autocast and vmap, side by side per op.
+
+The schemas and the kernels are in ``csrc/``. Reverse-mode first derivatives are kernels too
+(``cell_backward``, ``sequence_backward``). Whatever is rarer - forward mode, second and higher
+orders, ``torch.func`` transforms - is the derivative of :mod:`lltm.reference`: right by
+construction, at the speed of plain PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from lltm import contract, reference
+
+AUTOCAST_DEVICES = {"AutocastCPU": "cpu", "AutocastCUDA": "cuda"}
+TENSOR_ARGUMENTS = 5
+"""input, weights, bias, hidden state, cell state: the arguments that can have a gradient."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One op with the kernels behind it: ``name``, ``name_forward``, ``name_backward``.
+
+    Attributes:
+        name: the op's name.
+        namespace: where its library registered it.
+        reference: the op in plain PyTorch.
+        check: raises where an argument breaks the contract.
+        outputs: how many tensors the op returns.
+        empty_outputs: unfilled outputs for the op's arguments.
+        empty_saved: unfilled tensors that ``name_forward`` returns behind the outputs.
+        saved_outputs: indices into what ``name_forward`` returns of the tensors backward needs.
+        batch_dims: position of ``B`` in each tensor argument, ``None`` for weights and bias.
+        output_batch_dims: position of ``B`` in each output and saved tensor.
+    """
+
+    name: str
+    namespace: str
+    reference: Callable[..., tuple[Tensor, ...]]
+    check: Callable[..., None]
+    outputs: int
+    empty_outputs: Callable[..., tuple[Tensor, ...]]
+    empty_saved: Callable[..., tuple[Tensor, ...]]
+    saved_outputs: tuple[int, ...]
+    batch_dims: tuple[int | None, ...]
+    output_batch_dims: tuple[int, ...]
+
+    def op(self, suffix: str = "") -> Any:
+        """The registered overload ``name + suffix``."""
+        return getattr(getattr(torch.ops, self.namespace), self.name + suffix).default
+
+
+def _empty_cell(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:  # noqa: A002 - torch's name
+    return input.new_empty(h.shape), input.new_empty(h.shape)
+
+
+def _empty_cell_saved(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:  # noqa: A002
+    batch, state = h.shape
+    return (input.new_empty((batch, 3 * state)),)
+
+
+def _empty_sequence(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:  # noqa: A002
+    output = input.new_empty((input.shape[0], *h.shape))
+    return output, input.new_empty(h.shape), input.new_empty(h.shape)
+
+
+def _empty_sequence_saved(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:  # noqa: A002
+    steps, (batch, state) = input.shape[0], h.shape
+    return input.new_empty((steps, batch, state)), input.new_empty((steps, batch, 3 * state))
+
+
+def families(namespace: str) -> tuple[Family, Family]:
+    """The two ops of a namespace."""
+    cell = Family(
+        name="cell",
+        namespace=namespace,
+        reference=reference.cell,
+        check=contract.check_cell,
+        outputs=2,
+        empty_outputs=_empty_cell,
+        empty_saved=_empty_cell_saved,
+        saved_outputs=(1, 2),
+        batch_dims=(0, None, None, 0, 0),
+        output_batch_dims=(0, 0, 0),
+    )
+    sequence = Family(
+        name="sequence",
+        namespace=namespace,
+        reference=reference.sequence,
+        check=contract.check_sequence,
+        outputs=3,
+        empty_outputs=_empty_sequence,
+        empty_saved=_empty_sequence_saved,
+        saved_outputs=(0, 3, 4),
+        batch_dims=(1, None, None, 0, 0),
+        output_batch_dims=(1, 0, 0, 1, 1),
+    )
+    return cell, sequence
+
+
+# Fake -------------------------------------------------------------------------------------------
+
+
+def _fake(family: Family, saves: bool) -> Callable[..., tuple[Tensor, ...]]:
+    def fake(
+        input: Tensor,  # noqa: A002 - torch's name for it
+        weights: Tensor,
+        bias: Tensor | None,
+        h: Tensor,
+        c: Tensor,
+        alpha: float = 1.0,
+    ) -> tuple[Tensor, ...]:
+        family.check(input, weights, bias, h, c, alpha)
+        outputs = family.empty_outputs(input, h)
+        return outputs + family.empty_saved(input, h) if saves else outputs
+
+    return fake
+
+
+def _fake_backward(family: Family) -> Callable[..., list[Tensor]]:
+    def fake(*args: Any) -> list[Tensor]:
+        tensors = args[family.outputs : family.outputs + TENSOR_ARGUMENTS]
+        needs = args[-1]
+        return [t.new_empty(t.shape) for t, wanted in zip(tensors, needs, strict=True) if wanted]
+
+    return fake
+
+
+# Autograd ---------------------------------------------------------------------------------------
+
+
+class _Function(torch.autograd.Function):
+    """Reverse mode through the fused kernels; ``family`` says which."""
+
+    @staticmethod
+    def forward(ctx: Any, family: Family, *args: Any) -> tuple[Tensor, ...]:  # type: ignore[override]  # ctx style
+        with torch._C._AutoDispatchBelowAutograd():
+            results: tuple[Tensor, ...] = family.op("_forward")(*args)
+        ctx.family = family
+        ctx.alpha = args[TENSOR_ARGUMENTS]
+        ctx.set_materialize_grads(False)
+        saved = [results[index] for index in family.saved_outputs]
+        ctx.save_for_backward(*args[:TENSOR_ARGUMENTS], *saved)
+        return results[: family.outputs]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]  # idem
+        needs = ctx.needs_input_grad[1 : 1 + TENSOR_ARGUMENTS]
+        wanted = iter(
+            ctx.family.op("_backward")(*grads, *ctx.saved_tensors, ctx.alpha, list(needs))
+        )
+        gradients = (next(wanted) if need else None for need in needs)
+        return None, *gradients, None
+
+
+def _forward_mode() -> bool:
+    return forward_ad._current_level >= 0
+
+
+def _autograd(family: Family) -> Callable[..., tuple[Tensor, ...]]:
+    op = family.op()
+
+    def autograd(
+        input: Tensor,  # noqa: A002 - torch's name for it
+        weights: Tensor,
+        bias: Tensor | None,
+        h: Tensor,
+        c: Tensor,
+        alpha: float = 1.0,
+    ) -> tuple[Tensor, ...]:
+        args = (input, weights, bias, h, c, alpha)
+        reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args)
+        if _forward_mode() or (reverse and torch._C._are_functorch_transforms_active()):
+            family.check(*args)
+            return family.reference(*args)
+        if reverse:
+            outputs: tuple[Tensor, ...] = _Function.apply(family, *args)  # type: ignore[no-untyped-call]  # torch's
+            return outputs
+        with torch._C._AutoDispatchBelowAutograd():
+            results: tuple[Tensor, ...] = op(*args)
+            return results
+
+    return autograd
+
+
+def _autograd_forward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
+    op = family.op("_forward")
+
+    def autograd(*args: Any) -> tuple[Tensor, ...]:
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
+            raise NotImplementedError(
+                f"{op.name()} is the kernel behind {family.op().name()} and has no derivative of "
+                f"its own; call {family.op().name()}, or detach its arguments"
+            )
+        with torch._C._AutoDispatchBelowAutograd():
+            results: tuple[Tensor, ...] = op(*args)
+            return results
+
+    return autograd
+
+
+def _autograd_backward(family: Family) -> Callable[..., list[Tensor]]:
+    op = family.op("_backward")
+
+    def autograd(*args: Any) -> list[Tensor]:
+        reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args[:-1])
+        if reverse or _forward_mode():
+            return _differentiable_backward(family, args)
+        with torch._C._AutoDispatchBelowAutograd():
+            results: list[Tensor] = op(*args)
+            return results
+
+    return autograd
+
+
+def _differentiable_backward(family: Family, args: Sequence[Any]) -> list[Tensor]:
+    """The gradients as the vector-Jacobian product of the reference, itself differentiable.
+
+    The saved activations in ``args`` are functions of the inputs, so they are not used: gradients
+    of these gradients reach the inputs only.
+    """
+    if torch._C._are_functorch_transforms_active():
+        raise NotImplementedError(
+            f"{family.op('_backward').name()} cannot be differentiated inside a torch.func "
+            f"transform; transform {family.op().name()} itself"
+        )
+    grads = args[: family.outputs]
+    inputs = list(args[family.outputs : family.outputs + TENSOR_ARGUMENTS])
+    alpha, needs = args[-2:]
+    wanted = [index for index, need in enumerate(needs) if need]
+
+    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+        full = list(inputs)
+        for index, tensor in zip(wanted, tensors, strict=True):
+            full[index] = tensor
+        return family.reference(*full, alpha)
+
+    outputs, pullback = torch.func.vjp(function, *(inputs[index] for index in wanted))
+    cotangents = tuple(
+        torch.zeros_like(output) if grad is None else grad
+        for output, grad in zip(outputs, grads, strict=True)
+    )
+    return list(pullback(cotangents))
+
+
+# Autocast ---------------------------------------------------------------------------------------
+
+
+def autocast_arguments(device: str, args: Sequence[Any]) -> list[Any]:
+    """Cast as torch does for its own recurrent cells: float tensors but float64 to autocast's."""
+    dtype = torch.get_autocast_dtype(device)
+    return [
+        arg.to(dtype)
+        if isinstance(arg, Tensor) and arg.is_floating_point() and arg.dtype != torch.float64
+        else arg
+        for arg in args
+    ]
+
+
+def _autocast(family: Family, device: str) -> Callable[..., tuple[Tensor, ...]]:
+    op = family.op()
+
+    def autocast(*args: Any) -> tuple[Tensor, ...]:
+        with torch.autocast(device, enabled=False):
+            results: tuple[Tensor, ...] = op(*autocast_arguments(device, args))
+            return results
+
+    return autocast
+
+
+# vmap -------------------------------------------------------------------------------------------
+
+
+def _vmap(family: Family, suffix: str) -> Callable[..., Any]:
+    op = family.op(suffix)
+
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        if in_dims[1] is not None or in_dims[2] is not None:
+            return _each(op, info.batch_size, in_dims, args)
+        rows = [
+            _fold(arg, dim, batch_dim, info.batch_size)
+            for arg, dim, batch_dim in zip(args, in_dims, family.batch_dims, strict=False)
+        ]
+        outputs = op(*rows, *args[TENSOR_ARGUMENTS:])
+        unfolded = tuple(
+            output.unflatten(dim, (info.batch_size, -1) if output.shape[dim] else (info.batch_size, 0))
+            for output, dim in zip(outputs, family.output_batch_dims, strict=False)
+        )
+        return unfolded, family.output_batch_dims[: len(unfolded)]
+
+    return vmap
+
+
+def _fold(arg: Tensor | None, dim: int | None, batch_dim: int | None, size: int) -> Tensor | None:
+    """Make the mapped dimension part of the batch: ``[N, .., B, ..]`` to ``[.., N * B, ..]``."""
+    if arg is None or batch_dim is None:
+        return arg
+    stacked = arg.unsqueeze(0).expand(size, *arg.shape) if dim is None else arg.movedim(dim, 0)
+    return stacked.movedim(0, batch_dim).flatten(batch_dim, batch_dim + 1)
+
+
+def _vmap_backward(family: Family) -> Callable[..., Any]:
+    op = family.op("_backward")
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        return _each(op, info.batch_size, in_dims, args)
+
+    return vmap
+
+
+def _each(op: Any, size: int, in_dims: Sequence[Any], args: Sequence[Any]) -> Any:
+    """One call per mapped index, stacked: for mapped weights no kernel can share work."""
+    results = [
+        op(
+            *(
+                arg.select(dim, index) if isinstance(dim, int) else arg
+                for arg, dim in zip(args, in_dims, strict=True)
+            )
+        )
+        for index in range(size)
+    ]
+    stacked = [torch.stack(column) for column in zip(*results, strict=True)]
+    kind = type(results[0])
+    return kind(stacked), kind([0] * len(stacked))
+
+
+# Registration -----------------------------------------------------------------------------------
+
+_libraries: list[torch.library.Library] = []
+
+
+def register(namespace: str, native: bool) -> None:
+    """Give the ops that a library has defined in ``namespace`` all that is not a kernel.
+
+    Args:
+        namespace: the library's, ``lltm`` for the installed one.
+        native: whether the library brings reverse-mode autograd of its own.
+    """
+    library = torch.library.Library(namespace, "IMPL")
+    _libraries.append(library)
+    for family in families(namespace):
+        for suffix, saves in (("", False), ("_forward", True)):
+            name = f"{namespace}::{family.name}{suffix}"
+            torch.library.register_fake(name, _fake(family, saves), lib=library)
+            torch.library.register_vmap(name, _vmap(family, suffix), lib=library)
+        backward = f"{namespace}::{family.name}_backward"
+        torch.library.register_fake(backward, _fake_backward(family), lib=library)
+        torch.library.register_vmap(backward, _vmap_backward(family), lib=library)
+        if not native:
+            library.impl(family.name, _autograd(family), "Autograd")
+        library.impl(f"{family.name}_forward", _autograd_forward(family), "Autograd")
+        library.impl(f"{family.name}_backward", _autograd_backward(family), "Autograd")
+        for key, device in AUTOCAST_DEVICES.items():
+            library.impl(family.name, _autocast(family, device), key)
