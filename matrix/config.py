@@ -1,0 +1,251 @@
+"""`matrix.toml` as frozen tables: what is named there, and on which line.
+
+Standard library only (`tomli` on CPython 3.10), so that every consumer can read the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+PATH = ROOT / "matrix.toml"
+
+
+class ConfigError(ValueError):
+    """`matrix.toml` cannot be read; the message names the line and the rule."""
+
+
+def series(version: str) -> str:
+    """The part of a version that decides compatibility: "2.13.0" -> "2.13"."""
+    return ".".join(version.split(".")[:2])
+
+
+def number(version: str) -> tuple[int, ...]:
+    """A version as numbers, to be compared: "2.13" -> (2, 13)."""
+    return tuple(int(part) for part in version.split("."))
+
+
+@dataclass(frozen=True)
+class Stable:
+    """The stable wheel: the oldest torch it loads on and the torch it is compiled against."""
+
+    target: str
+    headers: str
+
+
+@dataclass(frozen=True)
+class Torch:
+    """A torch release, the Pythons it has wheels for, its C++ standard and its default CUDA."""
+
+    version: str
+    pythons: tuple[str, ...]
+    cxx: int
+    cuda: str
+    line: int
+
+    @property
+    def series(self) -> str:
+        """The release series, "2.13"."""
+        return series(self.version)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler family, its supported majors, and the first whose C++20 is enough for torch."""
+
+    name: str
+    oldest: int
+    newest: int
+    cxx20: int
+    line: int
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """A CUDA toolkit release and the newest host compilers its nvcc accepts."""
+
+    version: str
+    gxx: int
+    clangxx: int
+    line: int
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A selection of the tests, as arguments for pytest, and its time limit in minutes."""
+
+    name: str
+    pytest: tuple[str, ...]
+    minutes: int
+    line: int
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A named set of rows."""
+
+    name: str
+    includes: tuple[str, ...]
+    spans_torch: bool
+    line: int
+
+
+@dataclass(frozen=True)
+class RowSpec:
+    """A line of `rows`: every combination of its values is a row."""
+
+    tier: str
+    torch: tuple[str, ...]
+    python: tuple[str, ...]
+    binding: tuple[str, ...]
+    compiler: tuple[str, ...]
+    suite: str
+    line: int
+    cuda: tuple[str, ...] = ("cpu",)
+    packages: str = "stubs"
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The whole file."""
+
+    stable: Stable
+    torch: tuple[Torch, ...]
+    compilers: tuple[Compiler, ...]
+    cuda: tuple[Cuda, ...]
+    platforms: tuple[str, ...]
+    suites: tuple[Suite, ...]
+    tiers: tuple[Tier, ...]
+    rows: tuple[RowSpec, ...]
+
+    def release(self, name: str) -> Torch:
+        """The torch release called `name`, "2.13" or "2.13.0"; KeyError when there is none."""
+        for release in self.torch:
+            if name in (release.version, release.series):
+                return release
+        raise KeyError(name)
+
+    def supporting(self, binding: str) -> tuple[Torch, ...]:
+        """The torch releases `binding` is offered for, oldest first."""
+        floor = self.stable.target if binding == "stable" else "0"
+        return tuple(release for release in self.torch if number(release.version) >= number(floor))
+
+    @property
+    def headers(self) -> Torch:
+        """The torch release the stable wheel is compiled against, and `nox -s tests` installs."""
+        return self.release(self.stable.headers)
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Every Python some torch release has a wheel for, oldest first."""
+        return tuple(
+            sorted({python for release in self.torch for python in release.pythons}, key=number)
+        )
+
+    def suite(self, name: str) -> Suite:
+        """The suite called `name`."""
+        return next(suite for suite in self.suites if suite.name == name)
+
+
+Table = TypeVar("Table")
+
+
+def _table(kind: type[Table], values: Mapping[str, Any], line: int) -> Table:
+    """One inline table as a dataclass; a string stands for a list of one."""
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]  # TypeVar of dataclasses
+    types = typing.get_type_hints(kind)
+    given = dict(values, line=line) if "line" in fields else dict(values)
+    for unknown in given.keys() - fields.keys():
+        known = ", ".join(sorted(fields.keys() - {"line"}))
+        raise ConfigError(f"line {line}: unknown key {unknown!r}; the keys here are {known}")
+    for name, field in fields.items():
+        if name not in given:
+            if field.default is dataclasses.MISSING:
+                raise ConfigError(f"line {line}: the key {name!r} is missing")
+            continue
+        value, expected = given[name], types[name]
+        if expected == tuple[str, ...]:
+            items = [value] if isinstance(value, str) else value
+            if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+                raise ConfigError(f"line {line}: {name} must be a string or a list of strings")
+            given[name] = tuple(items)
+        elif type(value) is not expected:
+            raise ConfigError(
+                f"line {line}: {name} must be a {expected.__name__}, "
+                f"got {type(value).__name__} {value!r}"
+            )
+    return kind(**given)
+
+
+def _lines_of(text: str, name: str) -> Iterator[int]:
+    """The line of each inline table in the array `name`; TOML keeps an inline table on one line."""
+    inside = False
+    for at, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if stripped.replace(" ", "").startswith(f"{name}=["):
+            inside = True
+            yield from (at for _ in range(stripped.count("{")))
+        elif inside and stripped.startswith("]"):
+            return
+        elif inside and not stripped.startswith("#"):
+            yield from (at for _ in range(stripped.count("{")))
+
+
+def loads(text: str) -> Matrix:
+    """Parse the text of a `matrix.toml`.
+
+    Raises:
+        ConfigError: the text is not TOML, or a table has a missing, unknown or mistyped key.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from None
+
+    def tables(name: str, kind: type[Table]) -> tuple[Table, ...]:
+        rows = document.get(name)
+        if not isinstance(rows, list):
+            raise ConfigError(f"the array {name!r} is missing")
+        return tuple(
+            _table(kind, row, line) for row, line in zip(rows, _lines_of(text, name), strict=True)
+        )
+
+    if not isinstance(document.get("stable"), dict):
+        raise ConfigError("the table 'stable' is missing")
+    return Matrix(
+        stable=_table(Stable, document["stable"], _line_of_key(text, "stable")),
+        torch=tables("torch", Torch),
+        compilers=tables("compilers", Compiler),
+        cuda=tables("cuda", Cuda),
+        platforms=tuple(document.get("platforms", ())),
+        suites=tables("suites", Suite),
+        tiers=tables("tiers", Tier),
+        rows=tables("rows", RowSpec),
+    )
+
+
+def _line_of_key(text: str, key: str) -> int:
+    lines = text.splitlines()
+    return next(at for at, line in enumerate(lines, start=1) if line.split("=")[0].strip() == key)
+
+
+def load(path: Path = PATH) -> Matrix:
+    """Read a `matrix.toml`; ConfigError names the file and the line."""
+    try:
+        return loads(path.read_text(encoding="utf-8"))
+    except ConfigError as error:
+        raise ConfigError(f"{path.name}: {error}") from None

@@ -1,0 +1,84 @@
+"""Files that are whole or absent, and hashes of what a result depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matrix.config import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# What a wheel is made of; a change here makes a new artifact.
+SOURCES = ("csrc", "lltm", "setup.py", "pyproject.toml")
+# What else decides a row's result.
+TESTS = ("tests",)
+IGNORED = ("__pycache__", ".hypothesis", ".pytest_cache")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader, or a crash, never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically."""
+    write_atomically(path, json.dumps(value, indent=1, sort_keys=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; None where the file is absent or was left damaged by a full disk."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _files(path: Path) -> Iterable[Path]:
+    if path.is_file():
+        return [path]
+    return sorted(
+        file
+        for file in path.rglob("*")
+        if file.is_file()
+        and not any(part in IGNORED for part in file.parts)
+        and file.parent != ROOT / "lltm" / "lib"
+    )
+
+
+def source_hash(*names: str) -> str:
+    """One hash over files and folders of the repository, their names and contents."""
+    digest = hashlib.sha256()
+    for name in names:
+        for file in _files(ROOT / name):
+            digest.update(f"{file.relative_to(ROOT)}\0{sha256(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def text_hash(*parts: str) -> str:
+    """One hash over strings."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
