@@ -11,8 +11,18 @@ import sys
 from lltm import _library, backends, functional, reference
 from lltm._version import __version__
 from lltm.functional import lltm_cell, lltm_sequence
+from lltm.modules import LLTM, LLTMSequence
 
-__all__ = ["__version__", "backends", "functional", "lltm_cell", "lltm_sequence", "reference"]
+__all__ = [
+    "LLTM",
+    "LLTMSequence",
+    "__version__",
+    "backends",
+    "functional",
+    "lltm_cell",
+    "lltm_sequence",
+    "reference",
+]
 
 
 def _is_being_explained() -> bool:
