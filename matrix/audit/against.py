@@ -1,0 +1,175 @@
+"""Will a library load into a torch installation? The loader's own search, done without loading.
+
+A library that Python opens finds a symbol in the interpreter, then in itself and the libraries it
+names, breadth first. `import torch` has loaded torch's own libraries by then, so a NEEDED entry
+that names one of them is found by name alone. The names of CPython's C API are taken as given.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from auditwheel.lddtree import load_ld_paths
+from auditwheel.libc import Libc
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerDefSection
+from elftools.elf.hash import GNUHashSection
+
+from matrix.audit import elf as elf_reader
+from matrix.audit import symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from matrix.audit.elf import Elf
+    from matrix.audit.facts import Facts
+    from matrix.audit.torches import Torch
+
+Outcome = Literal["loads", "fails", "unsafe"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What happens when a library is loaded into one torch; `reason` is one sentence.
+
+    `missing` holds every symbol, version or library that is not there, in the order in which the
+    loader complains.
+    """
+
+    torch: str
+    path: str
+    outcome: Outcome
+    reason: str
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A library on disk, as far as a search for symbols needs it."""
+
+    path: Path
+    machine: str
+    needed: tuple[str, ...]
+    versions: frozenset[str]
+
+
+def resolve(
+    elf: Elf, facts: Facts, torch: Torch, built_on: str | None, siblings: Iterable[Path] = ()
+) -> Verdict:
+    """Say what happens when a library is loaded into one torch.
+
+    Args:
+        elf: the library.
+        facts: its facts.
+        torch: the installation.
+        built_on: the torch series whose headers it was compiled against; None when nobody says.
+        siblings: libraries that are installed with it.
+    """
+
+    def verdict(outcome: Outcome, reason: str, missing: Iterable[str] = ()) -> Verdict:
+        return Verdict(torch.version, str(torch.path), outcome, reason, tuple(missing))
+
+    places = list(_places(elf, torch, siblings))
+    found = {name: _find(name, places, elf.machine) for name in elf.needed}
+    lost = [name for name, provider in found.items() if provider is None]
+    if lost:
+        return verdict("fails", f"the library {lost[0]} is not there", lost)
+    versions = [
+        f"{need.version} of {need.library}"
+        for need in elf.versions
+        if (provider := found.get(need.library)) and provider.versions
+        if need.version not in provider.versions
+    ]
+    if versions:
+        return verdict("fails", f"{versions[0]} is too new for this system", versions)
+    missing = _missing(elf, [p for p in found.values() if p], places)
+    if missing:
+        first = symbols.demangle(missing[0])
+        return verdict("fails", f"undefined symbol: {first}", missing)
+    danger = _danger(facts, torch, built_on)
+    return verdict("unsafe", danger) if danger else verdict("loads", "every symbol is there")
+
+
+def _danger(facts: Facts, torch: Torch, built_on: str | None) -> str | None:
+    """Why a library whose every symbol is there must not be loaded all the same."""
+    if facts.binding == "native" and built_on is None:
+        return "a native library, and nothing says which torch it was built on"
+    if facts.binding == "native" and built_on != torch.series:
+        return f"a native library built on torch {built_on}: layouts differ where names agree"
+    runtime = facts.cuda_runtime
+    if runtime and torch.cuda and runtime != int(torch.cuda.split(".")[0]):
+        return f"it brings libcudart {runtime} into a torch that runs on CUDA {torch.cuda}"
+    return None
+
+
+def _places(elf: Elf, torch: Torch, siblings: Iterable[Path]) -> Iterator[Path]:
+    """Where the loader finds libraries, in order: those already loaded, the rpath, the system's."""
+    yield torch.path / "lib"
+    yield from sorted((torch.path.parent / "nvidia").glob("*/lib"))
+    for entry in elf.search_path:
+        origin = str(elf.path.parent)
+        yield Path(entry.replace("$ORIGIN", origin).replace("${ORIGIN}", origin))
+    yield from dict.fromkeys(sibling.parent for sibling in siblings)
+    prefix = torch.path.parents[3]
+    if (prefix / "conda-meta").is_dir():
+        yield prefix / "lib"
+    system = load_ld_paths(Libc.GLIBC)
+    yield from (Path(place) for place in (*system["env"], *system["conf"]))
+
+
+def _find(name: str, places: list[Path], machine: str) -> Provider | None:
+    for place in places:
+        path = place / name
+        if path.is_file() and (provider := _provider(path)).machine == machine:
+            return provider
+    return None
+
+
+@cache
+def _provider(path: Path) -> Provider:
+    with path.open("rb") as stream:
+        elf = ELFFile(stream)
+        definitions = elf.get_section_by_name(".gnu.version_d")
+        return Provider(
+            path=path,
+            machine=elf_reader.machine(elf),
+            needed=elf_reader.needed(elf),
+            versions=frozenset(next(names).name for _, names in definitions.iter_versions())
+            if isinstance(definitions, GNUVerDefSection)
+            else frozenset(),
+        )
+
+
+def _missing(elf: Elf, providers: list[Provider], places: list[Path]) -> list[str]:
+    """The symbols that no library in reach defines, in the order in which the loader binds them."""
+    wanted = dict.fromkeys(
+        symbol.name
+        for symbol in elf.undefined
+        if not symbol.weak and not symbols.is_python(symbol.name)
+    )
+    queue, seen = deque(providers), {provider.path for provider in providers}
+    while queue and wanted:
+        provider = queue.popleft()
+        for name in _defined(provider.path, wanted):
+            del wanted[name]
+        for name in provider.needed:
+            found = _find(name, places, elf.machine)
+            if found and found.path not in seen:
+                seen.add(found.path)
+                queue.append(found)
+    return list(wanted)
+
+
+def _defined(path: Path, names: Iterable[str]) -> list[str]:
+    """Those of the names that a library exports, by its own hash table."""
+    with path.open("rb") as stream:
+        elf = ELFFile(stream)
+        table = elf.get_section_by_name(".gnu.hash")
+        if not isinstance(table, GNUHashSection):
+            exported = {symbol.name for symbol in elf_reader.exported(elf)}
+            return [name for name in names if name in exported]
+        return [name for name in names if table.get_symbol(name) is not None]
