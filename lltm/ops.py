@@ -123,11 +123,14 @@ def _fake(family: Family, saves: bool) -> Callable[..., tuple[Tensor, ...]]:
     return fake
 
 
-def _fake_backward(family: Family) -> Callable[..., list[Tensor]]:
-    def fake(*args: Any) -> list[Tensor]:
+def _fake_backward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
+    def fake(*args: Any) -> tuple[Tensor, ...]:
         tensors = args[family.outputs : family.outputs + TENSOR_ARGUMENTS]
-        needs = args[-1]
-        return [t.new_empty(t.shape) for t, wanted in zip(tensors, needs, strict=True) if wanted]
+        like = tensors[0]
+        return tuple(
+            like.new_empty(tensor.shape if need else (0,))
+            for tensor, need in zip(tensors, args[-1], strict=True)
+        )
 
     return fake
 
@@ -152,11 +155,9 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]  # idem
         needs = ctx.needs_input_grad[1 : 1 + TENSOR_ARGUMENTS]
-        wanted = iter(
-            ctx.family.op("_backward")(*grads, *ctx.saved_tensors, ctx.alpha, list(needs))
-        )
-        gradients = (next(wanted) if need else None for need in needs)
-        return None, *gradients, None
+        gradients = ctx.family.op("_backward")(*grads, *ctx.saved_tensors, ctx.alpha, list(needs))
+        wanted = (d if need else None for d, need in zip(gradients, needs, strict=True))
+        return None, *wanted, None
 
 
 def _forward_mode() -> bool:
@@ -205,21 +206,21 @@ def _autograd_forward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     return autograd
 
 
-def _autograd_backward(family: Family) -> Callable[..., list[Tensor]]:
+def _autograd_backward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     op = family.op("_backward")
 
-    def autograd(*args: Any) -> list[Tensor]:
+    def autograd(*args: Any) -> tuple[Tensor, ...]:
         reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args[:-1])
         if reverse or _forward_mode():
             return _differentiable_backward(family, args)
         with torch._C._AutoDispatchBelowAutograd():
-            results: list[Tensor] = op(*args)
+            results: tuple[Tensor, ...] = op(*args)
             return results
 
     return autograd
 
 
-def _differentiable_backward(family: Family, args: Sequence[Any]) -> list[Tensor]:
+def _differentiable_backward(family: Family, args: Sequence[Any]) -> tuple[Tensor, ...]:
     """The gradients as the vector-Jacobian product of the reference, itself differentiable.
 
     The saved activations in ``args`` are functions of the inputs, so they are not used: gradients
@@ -246,7 +247,8 @@ def _differentiable_backward(family: Family, args: Sequence[Any]) -> list[Tensor
         torch.zeros_like(output) if grad is None else grad
         for output, grad in zip(outputs, grads, strict=True)
     )
-    return list(pullback(cotangents))
+    gradients = iter(pullback(cotangents))
+    return tuple(next(gradients) if need else inputs[0].new_empty(0) for need in needs)
 
 
 # Autocast ---------------------------------------------------------------------------------------
@@ -326,8 +328,7 @@ def _each(op: Any, size: int, in_dims: Sequence[Any], args: Sequence[Any]) -> An
         for index in range(size)
     ]
     stacked = [torch.stack(column) for column in zip(*results, strict=True)]
-    kind = type(results[0])
-    return kind(stacked), kind([0] * len(stacked))
+    return tuple(stacked), (0,) * len(stacked)
 
 
 # Registration -----------------------------------------------------------------------------------

@@ -1,0 +1,14 @@
+// The kernel sets there are, one per instruction set; kernels.cpp picks one.
+#pragma once
+
+#include "kernels.h"
+
+namespace lltm::cpu {
+
+extern const KernelSet kBaseline;
+#if defined(__x86_64__)
+extern const KernelSet kAvx2;
+extern const KernelSet kAvx512;
+#endif
+
+}  // namespace lltm::cpu

@@ -1,0 +1,10 @@
+// The CPU kernels for processors with AVX-512 (x86-64-v4).
+#include "kernel_sets.h"
+
+#if defined(__x86_64__)
+#define LLTM_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2"
+#define LLTM_VECTOR_BYTES 64
+#define LLTM_KERNEL_SET kAvx512
+#define LLTM_KERNEL_SET_NAME "avx512"
+#include "kernel_set.inc"
+#endif

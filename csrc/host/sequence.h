@@ -1,0 +1,254 @@
+// All steps on CPU tensors: the input's share of the pre-activations in one product before the time
+// loop, the weights' gradient in one product after it.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "../contract.h"
+#include "cell.h"
+#include "dispatch.h"
+#include "gates.h"
+#include "matrix.h"
+
+namespace lltm {
+
+template <class Api, class Tensor = typename Api::Tensor>
+struct SequenceResult {
+  Tensor output;
+  Tensor h_n;
+  Tensor c_n;
+  // For backward; absent where there will be none.
+  std::optional<Tensor> cells;
+  std::optional<Tensor> gates;
+};
+
+template <class T>
+struct SequenceForward {
+  SequenceSizes sizes;
+  double alpha;
+  const T* input;    // [T, B, F]
+  const T* weights;  // [3S, S + F]
+  const T* bias;     // [3S] or null
+  const T* h0;       // [B, S]
+  const T* c0;       // [B, S]
+  T* projected;      // [T, B, 3S] the input's share of the pre-activations
+  T* recurrent;      // [B, 3S] the hidden state's share, of one step at a time
+  T* output;         // [T, B, S]
+  T* c_n;            // [B, S]
+  T* cells;          // [T, B, S] or null
+  T* gates;          // [T, B, 3S] or null
+};
+
+template <class Api, class T>
+void sequence_steps(const SequenceForward<T>& args) {
+  const int64_t batch = args.sizes.cell.batch, features = args.sizes.cell.features, state = args.sizes.cell.state;
+  const int64_t gates = 3 * state, plane = batch * state, steps = args.sizes.steps;
+  const auto weights = dense(args.weights, gates, state + features);
+  Api::matmul(dense(args.projected, steps * batch, gates),
+              dense(args.input, steps * batch, features),
+              weights.column_range(state, features).transposed());
+  const auto state_weights = weights.column_range(0, state).transposed();
+  const T* h = args.h0;
+  const T* cell = args.c0;
+  for (int64_t t = 0; t < steps; ++t) {
+    Api::matmul(dense(args.recurrent, batch, gates), dense(h, batch, state), state_weights);
+    T* new_h = args.output + t * plane;
+    T* new_cell = args.cells ? args.cells + t * plane : args.c_n;
+    gates_forward<Api, T>({batch, state, args.alpha, args.projected + t * batch * gates,
+                           args.recurrent, args.bias, cell, new_h, new_cell,
+                           args.gates ? args.gates + t * batch * gates : nullptr});
+    h = new_h;
+    cell = new_cell;
+  }
+  if (cell != args.c_n) std::memcpy(args.c_n, cell, plane * sizeof(T));
+}
+
+template <class Api, class Tensor = typename Api::Tensor>
+SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const Tensor& weights_,
+                                     const std::optional<Tensor>& bias_, const Tensor& h0_,
+                                     const Tensor& c0_, double alpha, bool save) {
+  const SequenceSizes sizes = check_sequence<Api>(op, input_, weights_, bias_, h0_, c0_, alpha);
+  const int64_t batch = sizes.cell.batch, features = sizes.cell.features, state = sizes.cell.state;
+  const int64_t steps = sizes.steps;
+  const Tensor input = Api::contiguous(input_), weights = Api::contiguous(weights_),
+               h0 = Api::contiguous(h0_), c0 = Api::contiguous(c0_);
+  const auto bias = contiguous_or_none<Api>(bias_);
+  SequenceResult<Api> result{Api::empty(input, {steps, batch, state}),
+                             Api::empty(input, {batch, state}), Api::empty(input, {batch, state}),
+                             std::nullopt, std::nullopt};
+  if (save) {
+    result.cells = Api::empty(input, {steps, batch, state});
+    result.gates = Api::empty(input, {steps, batch, 3 * state});
+  }
+  const int64_t plane = batch * state;
+  if (plane == 0) return result;
+  const Tensor projected = Api::empty(input, {steps, batch, 3 * state});
+  const Tensor recurrent = Api::empty(input, {batch, 3 * state});
+  dispatch(input.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    T* output = Api::template mutable_data<T>(result.output);
+    sequence_steps<Api, T>({sizes, alpha, Api::template data<T>(input),
+                            Api::template data<T>(weights), data_or_null<Api, T>(bias),
+                            Api::template data<T>(h0), Api::template data<T>(c0),
+                            Api::template mutable_data<T>(projected),
+                            Api::template mutable_data<T>(recurrent), output,
+                            Api::template mutable_data<T>(result.c_n),
+                            mutable_data_or_null<Api, T>(result.cells),
+                            mutable_data_or_null<Api, T>(result.gates)});
+    const T* last = steps ? output + (steps - 1) * plane : Api::template data<T>(h0);
+    std::memcpy(Api::template mutable_data<T>(result.h_n), last, plane * sizeof(T));
+  });
+  return result;
+}
+
+template <class Api, class Tensor = typename Api::Tensor>
+std::tuple<Tensor, Tensor, Tensor> sequence_cpu(const Tensor& input, const Tensor& weights,
+                                                const std::optional<Tensor>& bias,
+                                                const Tensor& h0, const Tensor& c0, double alpha) {
+  auto r = sequence_compute<Api>("sequence", input, weights, bias, h0, c0, alpha, false);
+  return {r.output, r.h_n, r.c_n};
+}
+
+template <class Api, class Tensor = typename Api::Tensor>
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sequence_forward_cpu(
+    const Tensor& input, const Tensor& weights, const std::optional<Tensor>& bias, const Tensor& h0,
+    const Tensor& c0, double alpha) {
+  auto r = sequence_compute<Api>("sequence_forward", input, weights, bias, h0, c0, alpha, true);
+  return {r.output, r.h_n, r.c_n, *r.cells, *r.gates};
+}
+
+template <class T>
+struct SequenceBackward {
+  SequenceSizes sizes;
+  double alpha;
+  const T* weights;      // [3S, S + F]
+  const T* cells;        // [T, B, S]
+  const T* gates;        // [T, B, 3S]
+  const T* grad_output;  // [T, B, S] or null
+  const T* grad_h_n;     // [B, S] or null
+  const T* grad_c_n;     // [B, S] or null
+  T* d_z;                // [T, B, 3S]
+  T* d_h;                // [B, S] gradient of the hidden state between two steps; d_h0 at the end
+  T* d_c0;               // [B, S] or null
+};
+
+template <class Api, class T>
+void sequence_steps_backward(const SequenceBackward<T>& args, bool wants_d_h0) {
+  const int64_t batch = args.sizes.cell.batch, features = args.sizes.cell.features, state = args.sizes.cell.state;
+  const int64_t gates = 3 * state, plane = batch * state, steps = args.sizes.steps;
+  const auto state_weights = dense(args.weights, gates, state + features).column_range(0, state);
+  const std::unique_ptr<cpu::compute_t<T>[]> carry(new cpu::compute_t<T>[plane]);
+  for (int64_t t = steps - 1; t >= 0; --t) {
+    const bool last = t == steps - 1;
+    T* d_z = args.d_z + t * batch * gates;
+    gates_backward<Api, T>({batch, state, args.alpha, args.gates + t * batch * gates,
+                            args.cells + t * plane,
+                            args.grad_output ? args.grad_output + t * plane : nullptr,
+                            last ? args.grad_h_n : args.d_h, last ? args.grad_c_n : nullptr,
+                            last ? nullptr : carry.get(), carry.get(),
+                            t == 0 ? args.d_c0 : nullptr, d_z});
+    if (t > 0 || wants_d_h0) {
+      Api::matmul(dense(args.d_h, batch, state), dense<const T>(d_z, batch, gates), state_weights);
+    }
+  }
+}
+
+// The gradient that the states get when there is no step in between.
+template <class T>
+void pass_through(const T* grad, int64_t count, T* to) {
+  if (grad) {
+    std::memcpy(to, grad, count * sizeof(T));
+  } else {
+    std::memset(static_cast<void*>(to), 0, count * sizeof(T));
+  }
+}
+
+// X = [h before the step, input] of every step, [T * B, S + F]
+template <class T>
+void concatenate_steps(const T* h0, const T* output, const T* input, const SequenceSizes& sizes,
+                       T* x) {
+  const int64_t batch = sizes.cell.batch, features = sizes.cell.features, state = sizes.cell.state;
+  for (int64_t t = 0; t < sizes.steps; ++t) {
+    concatenate(t ? output + (t - 1) * batch * state : h0, input + t * batch * features, sizes.cell,
+                x + t * batch * (state + features));
+  }
+}
+
+template <class Api, class Tensor = typename Api::Tensor>
+Gradients<Tensor> sequence_backward_cpu(
+    const std::optional<Tensor>& grad_output_, const std::optional<Tensor>& grad_h_n_,
+    const std::optional<Tensor>& grad_c_n_, const Tensor& input_, const Tensor& weights_,
+    const std::optional<Tensor>& bias_, const Tensor& h0_, const Tensor& c0, const Tensor& output_,
+    const Tensor& cells_, const Tensor& gates_, double alpha, const std::vector<bool>& needs) {
+  const char* op = "sequence_backward";
+  const SequenceSizes sizes = check_sequence<Api>(op, input_, weights_, bias_, h0_, c0, alpha);
+  const int64_t batch = sizes.cell.batch, features = sizes.cell.features, state = sizes.cell.state;
+  const int64_t steps = sizes.steps, rows = steps * batch, width = state + features;
+  const auto check = [&](const char* name, const Tensor& tensor, const char* terms,
+                         std::initializer_list<int64_t> expected) {
+    check_backward<Api>(op, name, tensor, input_, terms, expected);
+  };
+  check("output", output_, "[T, B, S]", {steps, batch, state});
+  check("cells", cells_, "[T, B, S]", {steps, batch, state});
+  check("gates", gates_, "[T, B, 3S]", {steps, batch, 3 * state});
+  if (grad_output_) check("grad_output", *grad_output_, "[T, B, S]", {steps, batch, state});
+  if (grad_h_n_) check("grad_h_n", *grad_h_n_, "[B, S]", {batch, state});
+  if (grad_c_n_) check("grad_c_n", *grad_c_n_, "[B, S]", {batch, state});
+  check_needs(op, needs, bias_.has_value());
+
+  const Tensor weights = Api::contiguous(weights_), cells = Api::contiguous(cells_),
+               gates = Api::contiguous(gates_);
+  const auto grad_output = contiguous_or_none<Api>(grad_output_),
+             grad_h_n = contiguous_or_none<Api>(grad_h_n_),
+             grad_c_n = contiguous_or_none<Api>(grad_c_n_);
+  const Tensor d_z = Api::empty(input_, {steps, batch, 3 * state});
+  const Tensor d_h0 = Api::empty(input_, {batch, state});
+  const auto d_input = empty_if<Api>(needs[kInput], input_, {steps, batch, features});
+  const auto d_weights = empty_if<Api>(needs[kWeights], input_, {3 * state, width});
+  const auto d_bias = empty_like_if<Api>(needs[kBias], bias_);
+  const auto d_c0 = empty_if<Api>(needs[kOldCell], input_, {batch, state});
+
+  dispatch(input_.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    T* d_z_data = Api::template mutable_data<T>(d_z);
+    T* d_h_data = Api::template mutable_data<T>(d_h0);
+    T* d_c0_data = mutable_data_or_null<Api, T>(d_c0);
+    const T* grad_h_n_data = data_or_null<Api, T>(grad_h_n);
+    const T* grad_c_n_data = data_or_null<Api, T>(grad_c_n);
+    sequence_steps_backward<Api, T>(
+        {sizes, alpha, Api::template data<T>(weights), Api::template data<T>(cells),
+         Api::template data<T>(gates), data_or_null<Api, T>(grad_output), grad_h_n_data,
+         grad_c_n_data, d_z_data, d_h_data, d_c0_data},
+        needs[kOldH]);
+    if (steps == 0) {
+      pass_through(grad_h_n_data, batch * state, d_h_data);
+      if (d_c0) pass_through(grad_c_n_data, batch * state, d_c0_data);
+    }
+    const auto d = dense<const T>(d_z_data, rows, 3 * state);
+    if (d_input) {
+      Api::matmul(
+          dense(Api::template mutable_data<T>(*d_input), rows, features), d,
+          dense(Api::template data<T>(weights), 3 * state, width).column_range(state, features));
+    }
+    if (d_weights) {
+      const Tensor h0 = Api::contiguous(h0_), output = Api::contiguous(output_),
+                   input = Api::contiguous(input_);
+      const Tensor x = Api::empty(input_, {rows, width});
+      concatenate_steps(Api::template data<T>(h0), Api::template data<T>(output),
+                        Api::template data<T>(input), sizes, Api::template mutable_data<T>(x));
+      Api::matmul(dense(Api::template mutable_data<T>(*d_weights), 3 * state, width),
+                  d.transposed(), dense(Api::template data<T>(x), rows, width));
+    }
+    if (d_bias) {
+      column_sum<Api, T>({rows, 3 * state, d_z_data, Api::template mutable_data<T>(*d_bias)});
+    }
+  });
+  return gradients<Api>(input_, d_input, d_weights, d_bias,
+                        needs[kOldH] ? std::optional<Tensor>(d_h0) : std::nullopt, d_c0);
+}
+
+}  // namespace lltm

@@ -1,0 +1,118 @@
+// What the host functions need of torch, on its stable ABI.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <cstring>
+#include <initializer_list>
+
+#include "../cpu/types.h"
+#include "../host/matrix.h"
+
+namespace lltm::stable {
+
+template <class T>
+struct TorchDtype;
+template <>
+struct TorchDtype<float> {
+  static int32_t value() { return aoti_torch_dtype_float32(); }
+};
+template <>
+struct TorchDtype<double> {
+  static int32_t value() { return aoti_torch_dtype_float64(); }
+};
+template <>
+struct TorchDtype<cpu::BFloat16> {
+  static int32_t value() { return aoti_torch_dtype_bfloat16(); }
+};
+template <>
+struct TorchDtype<cpu::Half> {
+  static int32_t value() { return aoti_torch_dtype_float16(); }
+};
+
+inline void check(AOTITorchError error, const char* what) {
+  STD_TORCH_CHECK(error == AOTI_TORCH_SUCCESS, "lltm: torch could not ", what,
+                  "; its own message is above");
+}
+
+struct Api {
+  using Tensor = torch::stable::Tensor;
+
+  static bool same_device(const Tensor& a, const Tensor& b) {
+    return a.device().type() == b.device().type() && a.get_device_index() == b.get_device_index();
+  }
+
+  static Tensor contiguous(const Tensor& tensor) {
+    return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
+  }
+
+  static Tensor empty(const Tensor& like, std::initializer_list<int64_t> sizes) {
+    int64_t strides[4];
+    int64_t stride = 1;
+    for (size_t i = sizes.size(); i-- > 0;) {
+      strides[i] = stride;
+      stride *= sizes.begin()[i] > 0 ? sizes.begin()[i] : 1;
+    }
+    int32_t dtype, device_type;
+    check(aoti_torch_get_dtype(like.get(), &dtype), "read a dtype");
+    check(aoti_torch_get_device_type(like.get(), &device_type), "read a device");
+    AtenTensorHandle handle;
+    check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides, dtype,
+                                   device_type, like.get_device_index(), &handle),
+          "allocate a tensor");
+    return Tensor(handle);
+  }
+
+  template <class T>
+  static const T* data(const Tensor& tensor) {
+    return static_cast<const T*>(tensor.const_data_ptr());
+  }
+  template <class T>
+  static T* mutable_data(const Tensor& tensor) {
+    return static_cast<T*>(tensor.mutable_data_ptr());
+  }
+
+  template <class Body>
+  static void parallel_for(int64_t count, int64_t grain, const Body& body) {
+    if (count <= grain) {
+      if (count > 0) body(0, count);
+      return;
+    }
+    torch::stable::parallel_for(0, count, grain, body);
+  }
+
+  // c = a b, through the BLAS that torch uses.
+  template <class T>
+  static void matmul(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
+    if (c.rows == 0 || c.columns == 0) return;
+    if (a.columns == 0) {
+      for (int64_t row = 0; row < c.rows; ++row) {
+        std::memset(static_cast<void*>(c.data + row * c.row_stride), 0, c.columns * sizeof(T));
+      }
+      return;
+    }
+    const Tensor c_tensor = borrow(c), a_tensor = borrow(a), b_tensor = borrow(b);
+    check(aoti_torch_cpu_mm_out(c_tensor.get(), a_tensor.get(), b_tensor.get()),
+          "multiply two matrices");
+  }
+
+ private:
+  template <class T>
+  static Tensor borrow(const Matrix<T>& matrix) {
+    const int64_t sizes[] = {matrix.rows, matrix.columns};
+    const int64_t strides[] = {matrix.row_stride, matrix.column_stride};
+    using Stored = std::remove_const_t<T>;
+    AtenTensorHandle handle;
+    check(aoti_torch_create_tensor_from_blob(const_cast<Stored*>(matrix.data), 2, sizes, strides, 0,
+                                             TorchDtype<Stored>::value(),
+                                             aoti_torch_device_type_cpu(), 0, &handle),
+          "wrap a matrix");
+    return Tensor(handle);
+  }
+};
+
+}  // namespace lltm::stable

@@ -1,0 +1,52 @@
+// The ops on torch's stable ABI: one library for every torch from TORCH_TARGET_VERSION on and for
+// every CPython, because it contains no Python at all.
+#include <torch/csrc/stable/library.h>
+
+#include <string>
+
+#include "../contract.h"
+#include "../cpu/kernels.h"
+#include "../host/cell.h"
+#include "../host/sequence.h"
+#include "api.h"
+
+namespace lltm::stable {
+namespace {
+
+using Tensor = Api::Tensor;
+
+auto& cell = cell_cpu<Api>;
+auto& cell_forward = cell_forward_cpu<Api>;
+auto& cell_backward = cell_backward_cpu<Api>;
+auto& sequence = sequence_cpu<Api>;
+auto& sequence_forward = sequence_forward_cpu<Api>;
+auto& sequence_backward = sequence_backward_cpu<Api>;
+
+std::string cpu_capability() { return cpu::kernels().name; }
+
+}  // namespace
+}  // namespace lltm::stable
+
+STABLE_TORCH_LIBRARY(lltm, m) {
+  m.def(lltm::kCellSchema);
+  m.def(lltm::kCellForwardSchema);
+  m.def(lltm::kCellBackwardSchema);
+  m.def(lltm::kSequenceSchema);
+  m.def(lltm::kSequenceForwardSchema);
+  m.def(lltm::kSequenceBackwardSchema);
+  m.def(lltm::kCpuCapabilitySchema);
+}
+
+STABLE_TORCH_LIBRARY_IMPL(lltm, CPU, m) {
+  using namespace lltm::stable;
+  m.impl("cell", TORCH_BOX(&cell));
+  m.impl("cell_forward", TORCH_BOX(&cell_forward));
+  m.impl("cell_backward", TORCH_BOX(&cell_backward));
+  m.impl("sequence", TORCH_BOX(&sequence));
+  m.impl("sequence_forward", TORCH_BOX(&sequence_forward));
+  m.impl("sequence_backward", TORCH_BOX(&sequence_backward));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(lltm, CompositeExplicitAutograd, m) {
+  m.impl("cpu_capability", TORCH_BOX(&lltm::stable::cpu_capability));
+}

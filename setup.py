@@ -1,0 +1,173 @@
+"""Build the shared library that carries the ops, and say in build.json what it is.
+
+Environment:
+    LLTM_BINDING: ``stable`` (default; every torch from TORCH_TARGET on) or ``native`` (the torch it
+        is built on, needs ``--no-build-isolation``).
+    LLTM_DEBUG: ``1`` for assertions and debug information.
+    CXX, CC: the compiler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from torch.utils import cpp_extension
+
+ROOT = Path(__file__).parent
+TORCH_TARGET = "2.10"
+BINDING = os.environ.get("LLTM_BINDING", "stable")
+DEBUG = os.environ.get("LLTM_DEBUG") == "1"
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+INSTRUCTION_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]
+
+BINDING_SOURCES = {
+    "stable": ["csrc/stable/binding.cpp"],
+    "native": ["csrc/native/binding.cpp", "csrc/native/autograd.cpp", "csrc/native/composed.cpp"],
+}
+CPU_SOURCES = ["csrc/cpu/kernels.cpp", *(f"csrc/cpu/kernels_{n}.cpp" for n in INSTRUCTION_SETS)]
+
+
+def package_version() -> str:
+    """The version, marked with its torch where the library serves one torch only."""
+    text = (ROOT / "lltm" / "_version.py").read_text(encoding="utf-8")
+    match = re.search(r'__version__ = "(.+)"', text)
+    if match is None:
+        raise SystemExit("lltm/_version.py: expected a line __version__ = \"...\", found none")
+    version = match.group(1)
+    if BINDING == "native":
+        major, minor = torch.__version__.split(".")[:2]
+        return f"{version}+torch{major}.{minor}"
+    return version
+
+
+def target_macro(version: str) -> str:
+    """``2.10`` as torch spells a version in TORCH_TARGET_VERSION: a byte each, from the top."""
+    major, minor = map(int, version.split("."))
+    return f"0x{major:02x}{minor:02x}000000000000"
+
+
+def compile_arguments() -> list[str]:
+    """Flags for every source."""
+    if sys.platform == "win32":
+        return ["/O2", "/std:c++17", "/EHsc"]
+    optimise = ["-O0", "-g"] if DEBUG else ["-O3", "-g0"]
+    binding = (
+        ["-std=c++17", f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}"]
+        if BINDING == "stable"
+        else []
+    )
+    return [*optimise, "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-psabi", *binding]
+
+
+def link_arguments() -> list[str]:
+    """Flags that make the library hard and tidy: nothing exported, nothing writable or executable."""
+    if not sys.platform.startswith("linux"):
+        return []
+    script = ROOT / "csrc" / "exports.map"
+    return [
+        f"-Wl,--version-script={script}",
+        "-Wl,-z,relro,-z,now",
+        "-Wl,-z,noexecstack",
+        "-Wl,--as-needed",
+        "-Wl,--no-undefined",
+        *([] if DEBUG else ["-Wl,--strip-all"]),
+    ]
+
+
+def library() -> Extension:
+    """The one shared library; it holds no Python."""
+    if BINDING not in BINDING_SOURCES:
+        known = " or ".join(BINDING_SOURCES)
+        raise SystemExit(f"LLTM_BINDING must be {known}, got {BINDING!r}")
+    return Extension(
+        "lltm.lib.liblltm",
+        sources=BINDING_SOURCES[BINDING] + CPU_SOURCES,
+        include_dirs=cpp_extension.include_paths(),
+        library_dirs=cpp_extension.library_paths(),
+        libraries=["torch_cpu", "c10"],
+        extra_compile_args={"cxx": compile_arguments()},
+        extra_link_args=link_arguments(),
+        language="c++",
+    )
+
+
+def compiler() -> str:
+    """Name and version of the C++ compiler, such as ``g++ 12.2.0``."""
+    command = cpp_extension.get_cxx_compiler()
+    banner = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    line = banner.stdout.splitlines()[0]
+    name = "clang++" if "clang" in line else "g++"
+    version = re.search(r"\d+\.\d+\.\d+", line)
+    return f"{name} {version.group() if version else 'unknown'}"
+
+
+def cxx_standard() -> str:
+    """The standard the binding is compiled to: ours for stable, torch's own for native."""
+    if BINDING == "stable":
+        return "c++17"
+    found = re.search(r"-std=(c\+\+\d+)", Path(cpp_extension.__file__).read_text(encoding="utf-8"))
+    return found.group(1) if found else "unknown"
+
+
+class Build(cpp_extension.BuildExtension):
+    """BuildExtension for a library that is not a Python module."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs, no_python_abi_suffix=True, use_ninja=True)
+
+    def get_libraries(self, ext: Extension) -> list[str]:
+        """Only the extension's own: libpython is not wanted, whatever this CPython would add."""
+        return list(ext.libraries)
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        """None: there is no module initialiser."""
+        return []
+
+    def run(self) -> None:
+        """Build, then describe the library beside it."""
+        super().run()
+        for ext in self.extensions:
+            path = Path(self.get_ext_fullpath(ext.name))
+            path.with_name("build.json").write_text(describe(), encoding="utf-8")
+
+
+def describe() -> str:
+    """``build.json``; its fields are those of ``lltm._library.Build``."""
+    fields = {
+        "version": package_version(),
+        "binding": BINDING,
+        "torch": torch.__version__.split("+")[0],
+        "torch_target": TORCH_TARGET if BINDING == "stable" else None,
+        "compiler": compiler(),
+        "cxx_standard": cxx_standard(),
+        "instruction_sets": INSTRUCTION_SETS,
+        "cuda": None,
+        "cuda_architectures": [],
+        "platform": f"{sys.platform}-{platform.machine().lower()}",
+        "debug": DEBUG,
+    }
+    return json.dumps(fields, indent=2) + "\n"
+
+
+class Wheel(bdist_wheel):
+    """A wheel for any CPython of this platform: it contains a library, but no extension module."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """``py3-none-<platform>``."""
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    version=package_version(),
+    ext_modules=[library()],
+    cmdclass={"build_ext": Build, "bdist_wheel": Wheel},
+)
