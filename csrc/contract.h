@@ -50,6 +50,12 @@ constexpr const char* kSequenceBackwardSchema =
     "Tensor weights, Tensor? bias, Tensor h0, Tensor c0, Tensor output, Tensor cells, "
     "Tensor gates, float alpha, bool[5] needs_input_grad) -> " LLTM_GRADIENTS;
 
+// The same ops composed of ATen operations (native binding only).
+constexpr const char* kCellAtenSchema =
+    "cell_aten" LLTM_CELL_ARGUMENTS " -> (Tensor new_h, Tensor new_cell)";
+constexpr const char* kSequenceAtenSchema =
+    "sequence_aten" LLTM_SEQUENCE_ARGUMENTS " -> (Tensor output, Tensor h_n, Tensor c_n)";
+
 // Name of the CPU kernels' instruction set in use.
 constexpr const char* kCpuCapabilitySchema = "cpu_capability() -> str";
 

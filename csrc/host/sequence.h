@@ -72,8 +72,7 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
                                      const std::optional<Tensor>& bias_, const Tensor& h0_,
                                      const Tensor& c0_, double alpha, bool save) {
   const SequenceSizes sizes = check_sequence<Api>(op, input_, weights_, bias_, h0_, c0_, alpha);
-  const int64_t batch = sizes.cell.batch, features = sizes.cell.features, state = sizes.cell.state;
-  const int64_t steps = sizes.steps;
+  const int64_t steps = sizes.steps, batch = sizes.cell.batch, state = sizes.cell.state;
   const Tensor input = Api::contiguous(input_), weights = Api::contiguous(weights_),
                h0 = Api::contiguous(h0_), c0 = Api::contiguous(c0_);
   const auto bias = contiguous_or_none<Api>(bias_);

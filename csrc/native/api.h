@@ -1,0 +1,78 @@
+// What the host functions need of torch, on ATen.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm.h>
+
+#include <initializer_list>
+#include <type_traits>
+
+#include "../cpu/types.h"
+#include "../host/matrix.h"
+
+namespace lltm::native {
+
+template <class T>
+struct TorchDtype;
+template <>
+struct TorchDtype<float> {
+  static constexpr auto value = at::kFloat;
+};
+template <>
+struct TorchDtype<double> {
+  static constexpr auto value = at::kDouble;
+};
+template <>
+struct TorchDtype<cpu::BFloat16> {
+  static constexpr auto value = at::kBFloat16;
+};
+template <>
+struct TorchDtype<cpu::Half> {
+  static constexpr auto value = at::kHalf;
+};
+
+struct Api {
+  using Tensor = at::Tensor;
+
+  static bool same_device(const Tensor& a, const Tensor& b) { return a.device() == b.device(); }
+
+  static Tensor contiguous(const Tensor& tensor) { return tensor.contiguous(); }
+
+  static Tensor empty(const Tensor& like, std::initializer_list<int64_t> sizes) {
+    return at::empty(sizes, like.options());
+  }
+
+  template <class T>
+  static const T* data(const Tensor& tensor) {
+    return static_cast<const T*>(tensor.const_data_ptr());
+  }
+  template <class T>
+  static T* mutable_data(const Tensor& tensor) {
+    return static_cast<T*>(tensor.mutable_data_ptr());
+  }
+
+  template <class Body>
+  static void parallel_for(int64_t count, int64_t grain, const Body& body) {
+    at::parallel_for(0, count, grain, body);
+  }
+
+  // c = a b, through the BLAS that torch uses.
+  template <class T>
+  static void matmul(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
+    Tensor c_tensor = borrow(c);
+    at::mm_out(c_tensor, borrow(a), borrow(b));
+  }
+
+ private:
+  template <class T>
+  static Tensor borrow(const Matrix<T>& matrix) {
+    using Stored = std::remove_const_t<T>;
+    return at::from_blob(const_cast<Stored*>(matrix.data), {matrix.rows, matrix.columns},
+                         {matrix.row_stride, matrix.column_stride}, TorchDtype<Stored>::value);
+  }
+};
+
+}  // namespace lltm::native

@@ -1,0 +1,10 @@
+// Where the native library registers its ops: `lltm` when it is the installed one, another name when
+// lltm.jit.load() builds it beside an installed one.
+#pragma once
+
+#if !defined(LLTM_NAMESPACE)
+#define LLTM_NAMESPACE lltm
+#endif
+#define LLTM_STRING_OF(name) #name
+#define LLTM_STRING(name) LLTM_STRING_OF(name)
+#define LLTM_NAMESPACE_STRING LLTM_STRING(LLTM_NAMESPACE)
