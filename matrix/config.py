@@ -85,10 +85,11 @@ class Cuda:
 
 @dataclass(frozen=True)
 class Suite:
-    """A selection of the tests, as arguments for pytest, and its time limit in minutes."""
+    """A selection of the tests: paths and arguments for pytest, and a time limit in minutes."""
 
     name: str
-    pytest: tuple[str, ...]
+    paths: tuple[str, ...]
+    arguments: tuple[str, ...]
     minutes: int
     line: int
 
@@ -241,6 +242,11 @@ def loads(text: str) -> Matrix:
 def _line_of_key(text: str, key: str) -> int:
     lines = text.splitlines()
     return next(at for at, line in enumerate(lines, start=1) if line.split("=")[0].strip() == key)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, on any CPython the project supports."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def load(path: Path = PATH) -> Matrix:
