@@ -1,0 +1,122 @@
+"""`python -m matrix`: what `nox -s matrix` runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from matrix import config, report, rules
+from matrix.machine import this_machine
+from matrix.plan import Placed, expand, place, select
+from matrix.processes import Stopped
+from matrix.progress import Progress
+from matrix.results import FAILED
+from matrix.run import run, tools
+
+BUILD = config.ROOT / "build" / "matrix"
+INTERRUPTED = 130
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="nox -s matrix --", description="Build, audit, test and time the rows of matrix.toml."
+    )
+    parser.add_argument("--tier", default="local", help="the rows to run (default: %(default)s)")
+    parser.add_argument(
+        "--select",
+        metavar="KEY=VALUE,...",
+        help="only rows with these values: torch=2.15,python=3.12",
+    )
+    parser.add_argument("--check", action="store_true", help="only check matrix.toml")
+    parser.add_argument("--list", action="store_true", help="only list the rows")
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="rows at a time")
+    parser.add_argument(
+        "--resume", action="store_true", help="run only what is missing, failed or changed"
+    )
+    chosen = parser.parse_args(argv)
+    if chosen.jobs < 1:
+        parser.error(f"--jobs must be at least 1, got {chosen.jobs}")
+    return chosen
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; 0 when nothing failed."""
+    chosen = arguments(argv)
+    console = Console(stderr=chosen.json)
+    try:
+        matrix = config.load()
+        broken = rules.violations(matrix)
+        for violation in broken:
+            console.print(
+                str(violation), style="red", highlight=False, markup=False, soft_wrap=True
+            )
+        if chosen.check or broken:
+            if chosen.json:
+                print(json.dumps([asdict(violation) for violation in broken], indent=1))
+            elif not broken:
+                console.print("matrix.toml: every rule holds")
+            return 1 if broken else 0
+        placed = place(matrix, expand(matrix, chosen.tier), this_machine())
+        if chosen.select:
+            placed = select(placed, chosen.select)
+    except config.ConfigError as error:
+        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        return 2
+    if chosen.list:
+        return list_rows(placed, console, as_json=chosen.json)
+    return run_rows(matrix, placed, chosen, console)
+
+
+def list_rows(placed: tuple[Placed, ...], console: Console, *, as_json: bool) -> int:
+    """Print the rows."""
+    if as_json:
+        print(json.dumps([asdict(p.row) | {"id": p.row.id, "missing": p.missing} for p in placed]))
+    else:
+        console.print(report.plan_table(placed))
+    return 0
+
+
+def run_rows(
+    matrix: config.Matrix,
+    placed: tuple[Placed, ...],
+    chosen: argparse.Namespace,
+    console: Console,
+) -> int:
+    """Run the rows and report."""
+    try:
+        with Progress(console) as progress:
+            shared = tools(matrix, this_machine(), BUILD, progress, chosen.jobs)
+            results = run(placed, shared, jobs=chosen.jobs, resume=chosen.resume)
+    except (KeyboardInterrupt, Stopped):
+        console.print("interrupted: what is proven is kept; go on with --resume", style="yellow")
+        return INTERRUPTED
+    except OSError as error:
+        console.print(
+            f"error: {error}; what is proven is kept: mend it and go on with --resume",
+            style="red",
+            highlight=False,
+            markup=False,
+        )
+        return 2
+    document = report.write(BUILD, chosen.tier, results)
+    if chosen.json:
+        print(json.dumps(document, indent=1))
+    console.print(report.summary(results))
+    console.print(f"report: {shown(BUILD / 'index.html')}, {shown(BUILD / 'report.json')}")
+    return 1 if any(result.status == FAILED for result in results) else 0
+
+
+def shown(path: Path) -> str:
+    """A path as the user would type it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""A run: the rows of a tier, several at a time, what is already proven kept."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from matrix.build import Builder
+from matrix.environments import Maker, installer
+from matrix.once import Once
+from matrix.processes import Processes
+from matrix.row import RowRun, Tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from matrix.config import Matrix
+    from matrix.machine import Machine
+    from matrix.plan import Placed
+    from matrix.progress import Progress
+    from matrix.results import Result
+
+
+def tools(matrix: Matrix, machine: Machine, folder: Path, progress: Progress, jobs: int) -> Tools:
+    """What the rows of a run share, under `folder`."""
+    processes = Processes()
+    return Tools(
+        matrix=matrix,
+        folder=folder,
+        maker=Maker(folder / "environments", installer(machine.running), processes, machine.gpu),
+        builder=Builder(folder / "artifacts", processes),
+        processes=processes,
+        progress=progress,
+        environments=Once(),
+        artifacts=Once(),
+        workers=max(1, (os.cpu_count() or 1) // jobs),
+    )
+
+
+def run(placed: Iterable[Placed], tools: Tools, *, jobs: int, resume: bool) -> tuple[Result, ...]:
+    """Run rows, `jobs` at a time, and their timing alone at the end.
+
+    Every result is on disk as soon as it is known. With `resume`, a row that passed and whose
+    sources, tests, selection and programs have not changed keeps its result.
+    """
+    rows = [RowRun(p, tools) for p in placed]
+    todo = [row for row in rows if not (resume and row.recall())]
+    tools.progress.start([row.placed.row.id for row in todo], kept=len(rows) - len(todo))
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        for done in [pool.submit(row.prove) for row in todo]:
+            done.result()
+        for row in todo:
+            row.time()
+    except BaseException:
+        tools.processes.stop()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return tuple(row.result for row in rows)
