@@ -1,18 +1,64 @@
-"""Every task of the project; `nox --list` says which."""
+"""Every entry into the project; `nox --list` names them. Each session installs what it needs."""
+
+from __future__ import annotations
 
 import nox
 
-nox.options.default_venv_backend = "uv|virtualenv"
-PROJECT = nox.project.load_toml("pyproject.toml")
+nox.needs_version = ">=2024.4.15"
+nox.options.sessions = ["lint", "tests"]
+nox.options.reuse_venv = "yes"
+# Not uv: it does not read pip's configuration, where a machine may name its CPU wheel of torch.
+nox.options.default_venv_backend = "virtualenv"
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+MATRIX = nox.project.load_toml("matrix.toml")
+# The torch that the stable wheel is compiled against.
+TORCH = next(
+    release["version"]
+    for release in MATRIX["torch"]
+    if release["version"].startswith(f"{MATRIX['stable']['headers']}.")
+)
+CXX_SOURCES = ("*.h", "*.inc", "*.cpp", "*.cu", "*.cuh")
 
 
-def install_group(session: nox.Session, *groups: str) -> None:
+def install(session: nox.Session, *groups: str) -> None:
     """Install dependency groups of pyproject.toml."""
-    session.install(*nox.project.dependency_groups(PROJECT, *groups))
+    session.install(*nox.project.dependency_groups(PYPROJECT, *groups))
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check format, lint and types, of Python and C++."""
+    install(session, "lint")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    sources = session.run("git", "ls-files", "csrc", external=True, silent=True) or ""
+    sources = [
+        name for name in sources.split() if name.endswith((".h", ".cpp", ".inc", ".cu", ".cuh"))
+    ]
+    session.run("clang-format", "--dry-run", "--Werror", *sources)
+    session.install(f"torch=={TORCH}")
+    session.run("mypy")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Build the wheel, install it, and run the test suite; arguments go to pytest."""
+    install(session, "build", "test", "matrix")
+    session.install(f"torch=={TORCH}")
+    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
+    session.run("pytest", *(session.posargs or ["-n", "2"]))
+
+
+@nox.session
+def matrix(session: nox.Session) -> None:
+    """Build, audit, test and time the rows of matrix.toml; `-- --help` lists the options."""
+    install(session, "matrix")
+    session.run("python", "-m", "matrix", *session.posargs)
 
 
 @nox.session
 def audit(session: nox.Session) -> None:
     """Audit the ABI of binaries: `nox -s audit -- FILE... [--json] [--against TORCH_DIR...]`."""
-    install_group(session, "audit")
+    install(session, "audit")
     session.run("python", "-m", "matrix.audit", *session.posargs)
