@@ -41,7 +41,7 @@ def package_version() -> str:
     text = (ROOT / "lltm" / "_version.py").read_text(encoding="utf-8")
     match = re.search(r'__version__ = "(.+)"', text)
     if match is None:
-        raise SystemExit("lltm/_version.py: expected a line __version__ = \"...\", found none")
+        raise SystemExit('lltm/_version.py: expected a line __version__ = "...", found none')
     version = match.group(1)
     if BINDING == "native":
         major, minor = torch.__version__.split(".")[:2]
@@ -65,11 +65,19 @@ def compile_arguments() -> list[str]:
         if BINDING == "stable"
         else []
     )
-    return [*optimise, "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-psabi", *binding]
+    return [
+        *optimise,
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+        "-Wno-unused-parameter",
+        "-Wno-psabi",
+        *binding,
+    ]
 
 
 def link_arguments() -> list[str]:
-    """Flags that make the library hard and tidy: nothing exported, nothing writable or executable."""
+    """Flags for a hard and tidy library: nothing exported, nothing both writable and executable."""
     if not sys.platform.startswith("linux"):
         return []
     script = ROOT / "csrc" / "exports.map"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from lltm import _library, backends, functional, reference
+from lltm import _library, backends, functional, jit, ops, reference
 from lltm._version import __version__
 from lltm.functional import lltm_cell, lltm_sequence
 from lltm.modules import LLTM, LLTMSequence
@@ -19,6 +19,7 @@ __all__ = [
     "__version__",
     "backends",
     "functional",
+    "jit",
     "lltm_cell",
     "lltm_sequence",
     "reference",
@@ -26,15 +27,15 @@ __all__ = [
 
 
 def _is_being_explained() -> bool:
-    """Whether this import is the first half of ``python -m lltm``, which explains what is wrong."""
-    return sys.argv[:1] == ["-m"] and sys.orig_argv[-1:] != [] and "lltm" in sys.orig_argv
+    """Whether this import is the first half of ``python -m lltm``, which says what is wrong."""
+    arguments = sys.orig_argv
+    return sys.argv[:1] == ["-m"] and "lltm" in arguments[arguments.index("-m") + 1 :][:1]
 
 
 def _load() -> None:
-    from lltm import ops  # noqa: PLC0415 - its tables are wanted only with a library
-
     build = _library.load()
     ops.register("lltm", native=build.binding == "native")
+    _library.announce(build.binding, "lltm")
 
 
 if not _is_being_explained():

@@ -67,12 +67,13 @@ class Build:
             return Build(**fields)
         except FileNotFoundError:
             raise ImportError(
-                f"lltm was installed without its compiled library ({path.parent.name}/ is missing); "
-                "build it with `pip install .` in the source tree and import lltm from elsewhere"
+                f"lltm was installed without its compiled library ({path} is missing); build it "
+                "with `pip install .` in the source tree, and import lltm from elsewhere"
             ) from None
         except (ValueError, TypeError, KeyError) as error:
             raise ImportError(
-                f"{path} is damaged ({error}); reinstall lltm with `pip install --force-reinstall lltm`"
+                f"{path} is damaged ({error}); reinstall lltm with "
+                "`pip install --force-reinstall lltm`"
             ) from None
 
 
@@ -83,7 +84,7 @@ def host_platform() -> str:
 
 def release(version: str) -> tuple[int, int]:
     """Major and minor of a version string: ``2.13.0+cpu`` gives ``(2, 13)``."""
-    major, minor = version.split("+")[0].split(".")[:2]
+    major, minor = version.split("+", maxsplit=1)[0].split(".")[:2]
     return int(major), int(minor)
 
 
@@ -141,6 +142,14 @@ def load() -> Build:
     return description
 
 
-def binding() -> str | None:
-    """The loaded library's binding, or ``None`` when none is loaded."""
-    return load().binding if load.cache_info().currsize else None
+_namespaces: dict[str, str] = {}
+
+
+def announce(binding: str, namespace: str) -> None:
+    """Note that a binding's ops are registered, and where."""
+    _namespaces[binding] = namespace
+
+
+def namespaces() -> dict[str, str]:
+    """The bindings whose ops are registered in this process, each with its namespace."""
+    return _namespaces

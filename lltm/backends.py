@@ -39,14 +39,16 @@ class Backend:
 
     def is_available(self) -> bool:
         """Whether this installation can compute with it."""
-        return not self.bindings or _library.binding() in self.bindings
+        return not self.bindings or any(name in _library.namespaces() for name in self.bindings)
 
 
-def _op(name: str) -> Callable[..., Any]:
-    """Look ``torch.ops.lltm.<name>`` up at the first call: importing this module loads nothing."""
+def _op(name: str, *bindings: str) -> Callable[..., Any]:
+    """The op of that name in the first of the bindings that is loaded, looked up when called."""
 
     def call(*args: Any) -> Any:
-        return getattr(torch.ops.lltm, name)(*args)
+        loaded = _library.namespaces()
+        namespace = next(loaded[binding] for binding in bindings if binding in loaded)
+        return getattr(getattr(torch.ops, namespace), name)(*args)
 
     return call
 
@@ -73,20 +75,29 @@ BACKENDS: tuple[Backend, ...] = (
     ),
     Backend(
         name="aten",
-        bindings=("native",),
+        bindings=("native", "jit"),
         devices=("cpu", "cuda"),
         dtypes=contract.DTYPES,
-        cell=_op("cell_aten"),
-        sequence=_op("sequence_aten"),
+        cell=_op("cell_aten", "native", "jit"),
+        sequence=_op("sequence_aten", "native", "jit"),
         source="C++, composed of ATen ops as in the tutorial",
+    ),
+    Backend(
+        name="jit",
+        bindings=("jit",),
+        devices=("cpu",),
+        dtypes=contract.DTYPES,
+        cell=_op("cell", "jit"),
+        sequence=_op("sequence", "jit"),
+        source="fused CPU kernels, built here by lltm.jit.load()",
     ),
     Backend(
         name="fused",
         bindings=("stable", "native"),
         devices=("cpu",),
         dtypes=contract.DTYPES,
-        cell=_op("cell"),
-        sequence=_op("sequence"),
+        cell=_op("cell", "stable", "native"),
+        sequence=_op("sequence", "stable", "native"),
         source="fused CPU kernels",
     ),
 )
@@ -111,14 +122,15 @@ def get(name: str) -> Backend:
         known = ", ".join(row.name for row in BACKENDS)
         raise ValueError(f"backend must be one of {known}, got {name!r}")
     if not backend.is_available():
+        loaded = " and ".join(_library.namespaces()) or "no"
         raise ValueError(
-            f"backend {name!r} is carried by the {' or '.join(backend.bindings)} binding, this "
-            f"installation has the {_library.binding()} one; build that binding or use lltm.jit.load()"
+            f"backend {name!r} needs the {' or '.join(backend.bindings)} binding, loaded here: "
+            f"{loaded}; call lltm.jit.load() first, or install that binding"
         )
     return backend
 
 
-def select(name: str | None, input: Tensor) -> Backend:  # noqa: A002 - torch's name for it
+def select(name: str | None, input: Tensor) -> Backend:
     """The backend to use: the named one, else ``LLTM_BACKEND``'s, else the fastest there is.
 
     Args:

@@ -50,7 +50,7 @@ def _check_shape(op: str, name: str, value: Tensor, expected: tuple[int, ...], t
 def _check(
     op: str,
     leading: str,
-    input: Tensor,  # noqa: A002 - torch's name for it
+    input: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     states: tuple[tuple[str, Tensor], tuple[str, Tensor]],
@@ -89,7 +89,7 @@ def _check(
 
 
 def check_cell(
-    input: Tensor,  # noqa: A002 - torch's name for it
+    input: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     old_h: Tensor,
@@ -102,7 +102,7 @@ def check_cell(
 
 
 def check_sequence(
-    input: Tensor,  # noqa: A002 - torch's name for it
+    input: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     h0: Tensor,

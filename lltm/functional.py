@@ -6,8 +6,6 @@ like torch's own functions.
 
 from __future__ import annotations
 
-from typing import cast
-
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
@@ -15,7 +13,7 @@ from lltm import backends
 
 
 def lltm_cell(
-    input: Tensor,  # noqa: A002 - torch's name for it
+    input: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     old_h: Tensor,
@@ -50,13 +48,15 @@ def lltm_cell(
     """
     tensors = (input, weights, bias, old_h, old_cell)
     if has_torch_function(tensors):
-        result = handle_torch_function(lltm_cell, tensors, *tensors, alpha, backend=backend)
-        return cast("tuple[Tensor, Tensor]", result)
+        result: tuple[Tensor, Tensor] = handle_torch_function(
+            lltm_cell, tensors, *tensors, alpha, backend=backend
+        )
+        return result
     return backends.select(backend, input).cell(input, weights, bias, old_h, old_cell, alpha)
 
 
 def lltm_sequence(
-    input: Tensor,  # noqa: A002 - torch's name for it
+    input: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     h0: Tensor,
@@ -87,6 +87,8 @@ def lltm_sequence(
     """
     tensors = (input, weights, bias, h0, c0)
     if has_torch_function(tensors):
-        result = handle_torch_function(lltm_sequence, tensors, *tensors, alpha, backend=backend)
-        return cast("tuple[Tensor, Tensor, Tensor]", result)
+        result: tuple[Tensor, Tensor, Tensor] = handle_torch_function(
+            lltm_sequence, tensors, *tensors, alpha, backend=backend
+        )
+        return result
     return backends.select(backend, input).sequence(input, weights, bias, h0, c0, alpha)

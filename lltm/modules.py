@@ -115,7 +115,7 @@ class LLTM(nn.Module):
         """Draw the parameters anew from U(-1/sqrt(S), 1/sqrt(S))."""
         _reset(self, self.state_size)
 
-    def forward(self, input: Tensor, state: State | None = None) -> State:  # noqa: A002 - torch's name
+    def forward(self, input: Tensor, state: State | None = None) -> State:
         """Run one step.
 
         Args:
@@ -258,7 +258,7 @@ class LLTMSequence(nn.Module):
 
     def forward(
         self,
-        input: Tensor | PackedSequence,  # noqa: A002 - torch's name for it
+        input: Tensor | PackedSequence,
         hx: State | None = None,
     ) -> tuple[Tensor | PackedSequence, State]:
         """Run the layers over a sequence.
@@ -306,7 +306,7 @@ class LLTMSequence(nn.Module):
 
     def _forward_packed(
         self,
-        input: PackedSequence,  # noqa: A002 - torch's name for it
+        input: PackedSequence,
         hx: State | None,
     ) -> tuple[PackedSequence, State]:
         data, batch_sizes, sorted_indices, unsorted_indices = input
@@ -322,14 +322,14 @@ class LLTMSequence(nn.Module):
         packed = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
         return packed, (h_n, c_n)
 
-    def _check_features(self, input: Tensor) -> None:  # noqa: A002 - torch's name for it
+    def _check_features(self, input: Tensor) -> None:
         if input.shape[-1] != self.input_features:
             raise RuntimeError(
                 f"input must have input_features = {self.input_features} as its last size, "
                 f"got {list(input.shape)}"
             )
 
-    def _initial(self, input: Tensor, hx: State | None, batch_shape: tuple[int, ...]) -> State:  # noqa: A002
+    def _initial(self, input: Tensor, hx: State | None, batch_shape: tuple[int, ...]) -> State:
         shape = (self.num_layers * self._directions, *batch_shape, self.state_size)
         if hx is None:
             zeros = input.new_zeros(shape)
@@ -387,7 +387,7 @@ class LLTMSequence(nn.Module):
 
 
 def _run_backward(
-    input: Tensor,  # noqa: A002 - torch's name for it
+    input: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     h0: Tensor,

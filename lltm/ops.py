@@ -56,21 +56,21 @@ class Family:
         return getattr(getattr(torch.ops, self.namespace), self.name + suffix).default
 
 
-def _empty_cell(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:  # noqa: A002 - torch's name
+def _empty_cell(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:
     return input.new_empty(h.shape), input.new_empty(h.shape)
 
 
-def _empty_cell_saved(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:  # noqa: A002
+def _empty_cell_saved(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:
     batch, state = h.shape
     return (input.new_empty((batch, 3 * state)),)
 
 
-def _empty_sequence(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:  # noqa: A002
+def _empty_sequence(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:
     output = input.new_empty((input.shape[0], *h.shape))
     return output, input.new_empty(h.shape), input.new_empty(h.shape)
 
 
-def _empty_sequence_saved(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:  # noqa: A002
+def _empty_sequence_saved(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:
     steps, (batch, state) = input.shape[0], h.shape
     return input.new_empty((steps, batch, state)), input.new_empty((steps, batch, 3 * state))
 
@@ -109,7 +109,7 @@ def families(namespace: str) -> tuple[Family, Family]:
 
 def _fake(family: Family, saves: bool) -> Callable[..., tuple[Tensor, ...]]:
     def fake(
-        input: Tensor,  # noqa: A002 - torch's name for it
+        input: Tensor,
         weights: Tensor,
         bias: Tensor | None,
         h: Tensor,
@@ -142,7 +142,7 @@ class _Function(torch.autograd.Function):
     """Reverse mode through the fused kernels; ``family`` says which."""
 
     @staticmethod
-    def forward(ctx: Any, family: Family, *args: Any) -> tuple[Tensor, ...]:  # type: ignore[override]  # ctx style
+    def forward(ctx: Any, family: Family, *args: Any) -> tuple[Tensor, ...]:
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = family.op("_forward")(*args)
         ctx.family = family
@@ -153,7 +153,7 @@ class _Function(torch.autograd.Function):
         return results[: family.outputs]
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]  # idem
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         needs = ctx.needs_input_grad[1 : 1 + TENSOR_ARGUMENTS]
         gradients = ctx.family.op("_backward")(*grads, *ctx.saved_tensors, ctx.alpha, list(needs))
         wanted = (d if need else None for d, need in zip(gradients, needs, strict=True))
@@ -168,7 +168,7 @@ def _autograd(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     op = family.op()
 
     def autograd(
-        input: Tensor,  # noqa: A002 - torch's name for it
+        input: Tensor,
         weights: Tensor,
         bias: Tensor | None,
         h: Tensor,
@@ -181,7 +181,7 @@ def _autograd(family: Family) -> Callable[..., tuple[Tensor, ...]]:
             family.check(*args)
             return family.reference(*args)
         if reverse:
-            outputs: tuple[Tensor, ...] = _Function.apply(family, *args)  # type: ignore[no-untyped-call]  # torch's
+            outputs: tuple[Tensor, ...] = _Function.apply(family, *args)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
             return outputs
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
@@ -242,7 +242,7 @@ def _differentiable_backward(family: Family, args: Sequence[Any]) -> tuple[Tenso
             full[index] = tensor
         return family.reference(*full, alpha)
 
-    outputs, pullback = torch.func.vjp(function, *(inputs[index] for index in wanted))
+    outputs, pullback, *_ = torch.func.vjp(function, *(inputs[index] for index in wanted))
     cotangents = tuple(
         torch.zeros_like(output) if grad is None else grad
         for output, grad in zip(outputs, grads, strict=True)
@@ -291,7 +291,9 @@ def _vmap(family: Family, suffix: str) -> Callable[..., Any]:
         ]
         outputs = op(*rows, *args[TENSOR_ARGUMENTS:])
         unfolded = tuple(
-            output.unflatten(dim, (info.batch_size, -1) if output.shape[dim] else (info.batch_size, 0))
+            output.unflatten(
+                dim, (info.batch_size, -1) if output.shape[dim] else (info.batch_size, 0)
+            )
             for output, dim in zip(outputs, family.output_batch_dims, strict=False)
         )
         return unfolded, family.output_batch_dims[: len(unfolded)]

@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 
 
 def cell(
-    input: Tensor,  # noqa: A002 - torch's name for it
+    input: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     old_h: Tensor,
@@ -47,7 +47,7 @@ def cell(
 
 
 def sequence(
-    input: Tensor,  # noqa: A002 - torch's name for it
+    input: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     h0: Tensor,

@@ -1,0 +1,157 @@
+"""Build the native binding on this machine, for this torch and this processor, when asked to.
+
+The tutorial's just-in-time road: the same sources as the installed library, compiled with ninja and
+rebuilt only where they changed. The result stands beside the installed library, in its own
+namespace, as the backends ``jit`` (fused) and ``aten``.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from lltm import _library, backends, ops
+
+NAMESPACE = "lltm_jit"
+SOURCES = (
+    "native/binding.cpp",
+    "native/autograd.cpp",
+    "native/composed.cpp",
+    "cpu/kernels.cpp",
+    "cpu/kernels_baseline.cpp",
+    "cpu/kernels_avx2.cpp",
+    "cpu/kernels_avx512.cpp",
+)
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-fvisibility=hidden",
+    "-Wno-psabi",
+    f"-DLLTM_NAMESPACE={NAMESPACE}",
+)
+POLL_SECONDS = 1.0
+
+
+def source_directory() -> Path:
+    """Where the C++ sources are: inside the installed package, else beside it in a checkout.
+
+    Raises:
+        ImportError: they are in neither place.
+    """
+    package = Path(__file__).parent
+    for candidate in (package / "csrc", package.parent / "csrc"):
+        if (candidate / "contract.h").is_file():
+            return candidate
+    raise ImportError(
+        f"lltm's C++ sources were not found in {package}; reinstall lltm with "
+        "`pip install --force-reinstall lltm`"
+    )
+
+
+def build_directory() -> Path:
+    """Where this torch's and this processor's build lives.
+
+    Under ``TORCH_EXTENSIONS_DIR`` (default ``~/.cache/torch_extensions``), in a folder of its own
+    for each torch, compiler and processor, so that none can meet another's objects.
+    """
+    cache = os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions"
+    processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    compiler = os.environ.get("CXX", "c++")
+    key = "\n".join((torch.__version__, processor, compiler, str(source_directory())))
+    return Path(cache) / f"{NAMESPACE}_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def _say(message: str) -> None:
+    print(f"lltm.jit: {message}", file=sys.stderr, flush=True)
+
+
+def _take_over(directory: Path) -> None:
+    """Remove the lock file that a killed build of torch.utils.cpp_extension left.
+
+    Ours is held now, and the system frees it when its holder dies; so nobody is building here, and
+    torch's lock, which is a mere file, has no owner. torch would wait for it for ever.
+    """
+    stale = directory / "lock"
+    if stale.exists():
+        _say(f"taking over {stale}, left by a build that was killed")
+        stale.unlink()
+
+
+def _compile(directory: Path, verbose: bool) -> None:
+    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
+
+    sources = source_directory()
+    cpp_extension.load(
+        name=NAMESPACE,
+        sources=[str(sources / name) for name in SOURCES],
+        extra_cflags=list(FLAGS),
+        extra_ldflags=[f"-Wl,--version-script={sources / 'exports.map'}"]
+        if sys.platform.startswith("linux")
+        else [],
+        build_directory=str(directory),
+        is_python_module=False,
+        verbose=verbose,
+    )
+
+
+@functools.cache
+def _load_once(verbose: bool) -> None:
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - torch's own dependency
+
+    directory = build_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(directory / "lltm.lock")
+    told = False
+    while True:
+        try:
+            lock.acquire(timeout=0 if not told else POLL_SECONDS)
+            break
+        except Timeout:
+            if not told:
+                _say(f"another process is building in {directory}; waiting for it")
+            told = True
+    try:
+        _take_over(directory)
+        start = time.perf_counter()
+        _compile(directory, verbose)
+        if verbose:
+            _say(f"ready in {time.perf_counter() - start:.1f} s")
+    finally:
+        lock.release()
+    ops.register(NAMESPACE, native=True)
+    _library.announce("jit", NAMESPACE)
+
+
+def load(verbose: bool = False) -> backends.Backend:
+    """Build and load the native binding for exactly this machine's torch and processor.
+
+    The first call compiles (about half a minute); a later one, in any process, compiles only what
+    changed. A lock left by a killed build is taken over; one held by a living process is waited
+    for, with a message.
+
+    Args:
+        verbose: show the compiler's commands.
+
+    Returns:
+        The backend ``jit``; ``aten`` is available from now on, too.
+
+    Raises:
+        ImportError: the sources or ninja are missing, or the compiler failed; says which.
+
+    Source: PyTorch tutorial "Custom C++ and CUDA Extensions", ``torch.utils.cpp_extension.load``.
+    """
+    if "jit" not in _library.namespaces():
+        try:
+            _load_once(verbose)
+        except RuntimeError as error:
+            raise ImportError(
+                f"lltm.jit.load() could not build for torch {torch.__version__}: {error}"
+            ) from error
+    return backends.get("jit")
