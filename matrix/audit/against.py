@@ -154,7 +154,7 @@ def _missing(elf: Elf, providers: list[Provider], places: list[Path]) -> list[st
     queue, seen = deque(providers), {provider.path for provider in providers}
     while queue and wanted:
         provider = queue.popleft()
-        for name in _defined(provider.path, wanted):
+        for name in find_symbols(provider.path, wanted):
             del wanted[name]
         for name in provider.needed:
             found = _find(name, places, elf.machine)
@@ -164,7 +164,7 @@ def _missing(elf: Elf, providers: list[Provider], places: list[Path]) -> list[st
     return list(wanted)
 
 
-def _defined(path: Path, names: Iterable[str]) -> list[str]:
+def find_symbols(path: Path, names: Iterable[str]) -> list[str]:
     """Those of the names that a library exports, by its own hash table."""
     with path.open("rb") as stream:
         elf = ELFFile(stream)

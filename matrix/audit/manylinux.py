@@ -24,13 +24,15 @@ def oldest_policy(machine: str, versions: Iterable[VersionNeed]) -> str:
 
 
 def satisfies(machine: str, policy: str, claim: str) -> bool:
-    """Whether a library of one policy loads wherever a claimed one promises.
-
-    Raises:
-        LookupError: auditwheel knows no such policy.
-    """
+    """Whether a library of one policy loads wherever a claimed one promises."""
     policies = _policies(machine)
-    return bool(policies.get_policy_by_name(policy) >= policies.get_policy_by_name(claim))
+    found, claimed = policies.get_policy_by_name(policy), policies.get_policy_by_name(claim)
+    return int(found.priority) >= int(claimed.priority)  # the oldest systems come first
+
+
+def known(machine: str, policy: str) -> bool:
+    """Whether auditwheel has a policy of that name."""
+    return any(policy in (row.name, *row.aliases) for row in _policies(machine))
 
 
 def system_libraries(machine: str) -> frozenset[str]:

@@ -103,6 +103,7 @@ def render(report: Report, console: Console) -> None:
     for library in report.libraries:
         console.print(_facts_table(library))
         console.print(_findings_table(library))
+        console.print(_not_run_table(library))
         if library.verdicts:
             console.print(_verdicts_table(library))
         for finding in library.failed:
@@ -146,10 +147,22 @@ def _findings_table(library: LibraryReport) -> Table:
     table.add_column("rule", no_wrap=True)
     table.add_column("status", no_wrap=True)
     table.add_column("found", overflow="fold")
-    table.add_column("expected, or why not run", overflow="fold")
+    table.add_column("held to", overflow="fold")
     for finding in library.findings:
-        status = Text(finding.status, style=COLOURS[finding.status])
-        table.add_row(finding.rule, status, Text(finding.found), Text(finding.expected))
+        if finding.status != "not run":
+            status = Text(finding.status, style=COLOURS[finding.status])
+            table.add_row(finding.rule, status, Text(finding.found), Text(finding.expected))
+    return table
+
+
+def _not_run_table(library: LibraryReport) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, style="dim")
+    table.add_column("not run", no_wrap=True)
+    table.add_column("because", overflow="fold")
+    table.add_column("found", overflow="fold")
+    for finding in library.findings:
+        if finding.status == "not run":
+            table.add_row(finding.rule, Text(finding.expected), Text(finding.found))
     return table
 
 

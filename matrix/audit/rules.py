@@ -211,6 +211,9 @@ def manylinux(subject: Subject) -> Outcome:
     claims = {claim for claim in claims if not claim.startswith("linux_")}
     if not claims:
         return not_run(found, "no manylinux tag is claimed")
+    strange = [claim for claim in claims if not policies.known(subject.elf.machine, claim)]
+    if strange:
+        return not_run(found, f"auditwheel knows no policy {listed(strange)}")
     holds = all(policies.satisfies(subject.elf.machine, found, claim) for claim in claims)
     return judged(holds, found, ", ".join(sorted(claims)))
 

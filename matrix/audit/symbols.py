@@ -14,7 +14,11 @@ TORCH = r"(?:2at|3c10|5torch|6caffe2)"
 TORCH_CXX = re.compile(rf"_Z\w*N[KVrRO]*{TORCH}\d|_Z{TORCH}\d|_?THP[A-Z]|_Z\d+_?THP[A-Z]")
 SHIM = re.compile(r"aoti_torch_|torch_")
 PYTHON = re.compile(r"_?Py[A-Z_]")
-STD_OWNED = re.compile(rf"{QUALIFIERS}(?:St|S[absiod]|9__gnu_cxx|10__cxxabiv1)")
+STD_OWNED = re.compile(
+    rf"{QUALIFIERS}(?:St|S[absiod]|9__gnu_cxx|10__cxxabiv1)"
+    r"|_Z(?:nw|na|dl|da)"  # the operators new and delete of <new>
+    r"|_ZT[IS][FPRO]"  # type information of functions, pointers and references
+)
 TORCH_OWNED = re.compile(rf"{QUALIFIERS}(?:{TORCH}|8pybind11|3fmt)")
 NEW_STRING = re.compile(r"std::__cxx11::|\[abi:cxx11\]")
 OLD_STRING = re.compile(r"\bstd::(?:w?string\b|basic_string<)")
@@ -45,7 +49,7 @@ def is_python(name: str) -> bool:
 
 
 def is_std(name: str) -> bool:
-    """Whether the symbol lives in namespace std, whose templates every library instantiates."""
+    """Whether the C++ run-time's headers make the symbol in every library that includes them."""
     return STD_OWNED.match(name) is not None
 
 

@@ -1,0 +1,153 @@
+"""What the audit foretells of a load is what the loader does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.audit import Policy, audit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matrix.audit import Verdict
+
+    from .conftest import Toolchain
+
+CALL = 'extern "C" int {0}();\nextern "C" int call_{0}() {{ return {0}(); }}\n'
+DATA = 'extern "C" int {0};\nint* address_of_{0} = &{0};\n'
+THERE = "aoti_torch_device_type_cpu"
+GONE = "aoti_torch_gone"
+
+
+def stub_torch(toolchain: Toolchain, version: str = "2.13.0", cuda: str | None = None) -> Path:
+    """A torch with one stable and one C++ function."""
+    toolchain.stub("torch/lib/libtorch_cpu.so", [THERE, "_ZN3c1014current_deviceEv"])
+    text = f"__version__ = '{version}'\ncuda = {cuda!r}\n"
+    (toolchain.folder / "torch" / "version.py").write_text(text, encoding="utf-8")
+    return toolchain.folder / "torch"
+
+
+def foretold(library: Path, torch: Path, policy: Policy | None = None) -> Verdict:
+    """The audit's verdict on one library in one torch."""
+    report = audit(library, policy, [torch])
+    return report.libraries[0].verdicts[0]
+
+
+def loaded(library: Path, torch: Path) -> str | None:
+    """What the loader says of it in a process of its own; None when it loads."""
+    code = f"import ctypes; ctypes.CDLL({str(library)!r})"
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(torch / "lib")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    return done.stderr.strip().splitlines()[-1] if done.returncode else None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A library, and what the loader must say of it."""
+
+    name: str
+    source: str
+    says: str | None
+    flags: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("everything there", CALL.format(THERE), None),
+    Case("a call to nothing", CALL.format(THERE) + CALL.format(GONE), GONE),
+    # Data is bound before calls, wherever it stands in the source.
+    Case("data before calls", CALL.format("aoti_torch_a") + DATA.format(GONE), GONE),
+    Case("weak and absent", f'extern "C" __attribute__((weak)) int {GONE}();\n'
+         + CALL.format(THERE) + f"bool there = {GONE} != nullptr;\n", None),
+    Case("Python's own", CALL.format("PyErr_Clear") + CALL.format(THERE), None),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_first_complaint_of_the_loader_is_foretold(toolchain: Toolchain, case: Case) -> None:
+    torch = stub_torch(toolchain)
+    libtorch = str(torch / "lib" / "libtorch_cpu.so")
+    library = toolchain.library("ext.so", case.source, libtorch, *case.flags)
+    verdict, said = foretold(library, torch), loaded(library, torch)
+    if case.says is None:
+        assert (verdict.outcome, said) == ("loads", None)
+    else:
+        assert verdict.outcome == "fails"
+        assert verdict.missing[0] == case.says
+        assert said is not None
+        assert f"undefined symbol: {case.says}" in said
+
+
+def test_a_library_that_is_not_there_is_named(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain)
+    strange = toolchain.stub("elsewhere/libstrange.so.7", ["odd"])
+    library = toolchain.library("ext.so", CALL.format("odd") + CALL.format(THERE), str(strange))
+    verdict, said = foretold(library, torch), loaded(library, torch)
+    assert (verdict.outcome, verdict.missing) == ("fails", ("libstrange.so.7",))
+    assert said is not None
+    assert "libstrange.so.7: cannot open shared object file" in said
+
+
+def test_a_symbol_version_the_system_lacks_is_named(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain)
+    future = toolchain.stub("future/libstdc++.so.6", ["odd"], "CXXABI_1.3.99")
+    library = toolchain.library("ext.so", CALL.format("odd"), str(future))
+    verdict, said = foretold(library, torch), loaded(library, torch)
+    assert verdict.outcome == "fails"
+    assert "CXXABI_1.3.99" in verdict.missing[0]
+    assert said is not None
+    assert "version `CXXABI_1.3.99' not found" in said
+
+
+def test_a_library_installed_beside_it_is_found(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain)
+    toolchain.stub("package/libhelper.so", ["helper"])
+    helper = str(toolchain.folder / "package" / "libhelper.so")
+    source = CALL.format("helper") + CALL.format(THERE)
+    libtorch = str(torch / "lib" / "libtorch_cpu.so")
+    toolchain.library("package/ext.so", source, helper, libtorch, "-Wl,-rpath,$ORIGIN")
+    report = audit(toolchain.folder / "package", Policy(), [torch])
+    (ext,) = (library for library in report.libraries if library.name == "ext.so")
+    assert ext.verdicts[0].outcome == "loads"
+    assert loaded(toolchain.folder / "package" / "ext.so", torch) is None
+
+
+NATIVE = """
+namespace c10 { int current_device(); }
+extern "C" int device() { return c10::current_device(); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("built_on", "outcome", "reason"),
+    [
+        ("2.13", "loads", "every symbol"),
+        ("2.12", "unsafe", "built on torch 2.12"),
+        (None, "unsafe", "nothing says which torch"),
+    ],
+)
+def test_a_native_library_is_safe_only_in_its_own_torch(
+    toolchain: Toolchain, built_on: str | None, outcome: str, reason: str
+) -> None:
+    torch = stub_torch(toolchain)
+    library = toolchain.library("ext.so", NATIVE, str(torch / "lib" / "libtorch_cpu.so"))
+    verdict = foretold(library, torch, Policy(torch=built_on))
+    assert verdict.outcome == outcome
+    assert reason in verdict.reason
+
+
+def test_a_second_cuda_runtime_is_unsafe(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain, cuda="13.0")
+    toolchain.stub("torch/lib/libcudart.so.12", ["cudaGetLastError"])
+    libraries = [str(torch / "lib" / name) for name in ("libtorch_cpu.so", "libcudart.so.12")]
+    source = CALL.format(THERE) + CALL.format("cudaGetLastError")
+    verdict = foretold(toolchain.library("ext.so", source, *libraries), torch)
+    assert verdict.outcome == "unsafe"
+    assert "libcudart 12" in verdict.reason
