@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,11 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+# The tool is not installed, it runs from the repository. Last in line, so that `import lltm` still
+# means the wheel that the suite tests.
+sys.path.append(str(Path(__file__).parents[2]))
 
 
 @dataclass(frozen=True)
