@@ -70,7 +70,7 @@ def read(path: Path) -> Library:
                     index = versions.get_symbol(at)["ndx"]
                     library, version = origins.get(index, ("", ""))
                 wanted.append(Wanted(symbol.name, symbol["st_info"]["type"], library, version))
-    return Library(path.name, needed(elf), tuple(wanted), frozenset(defined))
+        return Library(path.name, needed(elf), tuple(wanted), frozenset(defined))
 
 
 def _version_origins(elf: ELFFile) -> Mapping[int | str, tuple[str, str]]:
