@@ -17,7 +17,7 @@ PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
 
 @dataclass(frozen=True)
-class Tests:
+class Counts:
     """The counts of a pytest run, and every test that failed or was skipped, with its reason."""
 
     passed: int
@@ -73,7 +73,7 @@ class Result:
     reason: str = ""
     finished: str = ""
     artifact: dict[str, Any] | None = None
-    tests: Tests | None = None
+    tests: Counts | None = None
     oracle: tuple[OracleError, ...] = ()
     speed: tuple[Speed, ...] = ()
     audit: dict[str, Any] | None = None
@@ -112,7 +112,7 @@ def read(folder: Path, name: str) -> Result | None:
         return Result(
             **{
                 **value,
-                "tests": Tests(
+                "tests": Counts(
                     **{
                         **tests,
                         "failures": tuple(tests["failures"]),
@@ -129,7 +129,7 @@ def read(folder: Path, name: str) -> Result | None:
         return None
 
 
-def read_junit(path: Path) -> Tests | None:
+def read_junit(path: Path) -> Counts | None:
     """The counts in pytest's JUnit XML; None when the run ended before it was written."""
     try:
         cases = list(ElementTree.parse(path).iter("testcase"))
@@ -146,7 +146,7 @@ def read_junit(path: Path) -> Tests | None:
         elif skip is not None:
             skips[skip.get("message") or "no reason given"] += 1
     skipped = sum(skips.values())
-    return Tests(
+    return Counts(
         passed=len(cases) - len(failures) - skipped,
         failed=len(failures),
         skipped=skipped,
