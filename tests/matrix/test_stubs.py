@@ -51,7 +51,7 @@ def site(tmp_path: Path) -> Path:
 
 def test_a_library_loads_on_stubs_and_finds_no_device(site: Path) -> None:
     library = str(site / "torch" / "lib" / "libtorch_cuda.so")
-    with pytest.raises(OSError, match="libcudart"):
+    with pytest.raises(OSError, match="cannot open shared object file"):
         ctypes.CDLL(library)
     assert set(stubs.write(site)) == {"libcudart.so.13", "libcublas.so.13"}
     program = f"import ctypes; print(ctypes.CDLL({library!r}).count())"
