@@ -44,7 +44,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Build the wheel, install it, and run the test suite; arguments go to pytest."""
-    install(session, "build", "test", "matrix")
+    install(session, "build", "test", "matrix", "conda")
     session.install(f"torch=={TORCH}")
     session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
     session.run("pytest", *(session.posargs or ["-n", "2"]))

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from matrix import config, report, rules
+from matrix.conda import variants
 from matrix.machine import this_machine
 from matrix.plan import Placed, expand, place, select
 from matrix.processes import Stopped
@@ -58,11 +59,8 @@ def main(argv: list[str] | None = None) -> int:
                 str(violation), style="red", highlight=False, markup=False, soft_wrap=True
             )
         if chosen.check or broken:
-            if chosen.json:
-                print(json.dumps([asdict(violation) for violation in broken], indent=1))
-            elif not broken:
-                console.print("matrix.toml: every rule holds")
-            return 1 if broken else 0
+            drifted = variants.check() if chosen.check else ()
+            return verdict(broken, drifted, console, as_json=chosen.json)
         placed = place(matrix, expand(matrix, chosen.tier), this_machine())
         if chosen.select:
             placed = select(placed, chosen.select)
@@ -72,6 +70,25 @@ def main(argv: list[str] | None = None) -> int:
     if chosen.list:
         return list_rows(placed, console, as_json=chosen.json)
     return run_rows(matrix, placed, chosen, console)
+
+
+def verdict(
+    broken: tuple[rules.Violation, ...],
+    drifted: tuple[str, ...],
+    console: Console,
+    *,
+    as_json: bool,
+) -> int:
+    """The exit code of a check; the drift of what is made from matrix.toml is told here."""
+    for sentence in drifted:
+        console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
+    if as_json:
+        found = [asdict(violation) for violation in broken]
+        found += [{"line": 0, "rule": "recipe", "message": sentence} for sentence in drifted]
+        print(json.dumps(found, indent=1))
+    elif not broken and not drifted:
+        console.print("matrix.toml: every rule holds; the recipe follows it")
+    return 1 if broken or drifted else 0
 
 
 def list_rows(placed: tuple[Placed, ...], console: Console, *, as_json: bool) -> int:
