@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,7 +88,7 @@ def missing(libraries: Iterable[Library]) -> dict[str, set[Wanted]]:
     libraries = tuple(libraries)
     present = {library.name for library in libraries}
     defined = frozenset().union(*(library.defined for library in libraries))
-    absent = dict.fromkeys(
+    absent = Counter(
         name
         for library in libraries
         for name in library.needed
@@ -97,8 +97,9 @@ def missing(libraries: Iterable[Library]) -> dict[str, set[Wanted]]:
     stubs: dict[str, set[Wanted]] = {name: set() for name in absent}
     if not stubs:
         return stubs
-    # The loader takes an unversioned symbol from any library: one stub carries them all.
-    anywhere = next(iter(stubs))
+    # The loader takes an unversioned symbol from any library in reach: the stub that most libraries
+    # name carries them all (not each torch reaches libnvrtc, for one, on the way of `import torch`).
+    anywhere = absent.most_common(1)[0][0]
     for library in libraries:
         for symbol in library.wanted:
             if symbol.library in stubs:
