@@ -4,7 +4,7 @@ Environment:
     LLTM_BINDING: ``stable`` (default; every torch from TORCH_TARGET on) or ``native`` (the torch it
         is built on, needs ``--no-build-isolation``).
     LLTM_DEBUG: ``1`` for assertions and debug information.
-    CXX, CC: the compiler.
+    CXX, CC: the compiler; on Windows ``clang-cl`` unless named.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from torch.utils import cpp_extension
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).absolute().parent
 TORCH_TARGET = "2.10"
 BINDING = os.environ.get("LLTM_BINDING", "stable")
 DEBUG = os.environ.get("LLTM_DEBUG") == "1"
 X86 = platform.machine().lower() in ("x86_64", "amd64")
+WINDOWS = sys.platform == "win32"
+# As lltm._library.NAMES has them.
+LIBRARY = {"darwin": "liblltm.dylib", "win32": "lltm.dll"}.get(sys.platform, "liblltm.so")
 INSTRUCTION_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]
 
 BINDING_SOURCES = {
@@ -57,29 +60,43 @@ def target_macro(version: str) -> str:
 
 def compile_arguments() -> list[str]:
     """Flags for every source."""
-    if sys.platform == "win32":
-        return ["/O2", "/std:c++17", "/EHsc"]
-    optimise = ["-O0", "-g"] if DEBUG else ["-O3", "-g0"]
-    binding = (
-        ["-std=c++17", f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}"]
-        if BINDING == "stable"
-        else []
-    )
+    stable = BINDING == "stable"
+    target = [f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}"] if stable else []
+    standard = ["c++17"] if stable else []
+    # __FILE__ is in the error messages: without a map they would name the folder of the build.
+    maps = {ROOT: "lltm", Path(torch.__file__).parent: "torch"}
+    paths = [f"-ffile-prefix-map={folder}={name}" for folder, name in maps.items()]
+    if WINDOWS:
+        return [
+            "/Od" if DEBUG else "/O2",
+            "/EHsc",
+            "-DNOMINMAX",
+            *(f"/std:{name}" for name in standard),
+            *(f"/clang:{path}" for path in paths),
+            *target,
+        ]
     return [
-        *optimise,
+        *(["-O0", "-g"] if DEBUG else ["-O3", "-g0"]),
         "-fvisibility=hidden",
         "-Wall",
         "-Wextra",
         "-Wno-unused-parameter",
         "-Wno-psabi",
-        *binding,
+        *(f"-std={name}" for name in standard),
+        *paths,
+        *target,
     ]
 
 
 def link_arguments() -> list[str]:
     """Flags for a hard and tidy library: nothing exported, nothing both writable and executable."""
-    if not sys.platform.startswith("linux"):
-        return []
+    if WINDOWS:
+        # link.exe does not know clang's own library, which __builtin_cpu_supports() lives in.
+        asked = [os.environ["CXX"], "--print-runtime-dir"]
+        runtime = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        return ["/Brepro", f"/LIBPATH:{runtime}", "clang_rt.builtins-x86_64.lib"]
+    if sys.platform == "darwin":
+        return ["-Wl,-dead_strip", *([] if DEBUG else ["-Wl,-x"])]
     script = ROOT / "csrc" / "exports.map"
     return [
         f"-Wl,--version-script={script}",
@@ -132,6 +149,10 @@ class Build(cpp_extension.BuildExtension):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs, no_python_abi_suffix=True, use_ninja=True)
 
+    def get_ext_filename(self, ext_name: str) -> str:
+        """The platform's name for a shared library, not for a Python module."""
+        return str(Path(*ext_name.split(".")).with_name(LIBRARY))
+
     def get_libraries(self, ext: Extension) -> list[str]:
         """Only the extension's own: libpython is not wanted, whatever this CPython would add."""
         return list(ext.libraries)
@@ -173,6 +194,10 @@ class Wheel(bdist_wheel):
         """``py3-none-<platform>``."""
         return "py3", "none", super().get_tag()[2]
 
+
+if WINDOWS:
+    # The kernels are written in the vectors that GCC and Clang share; cl.exe has none.
+    os.environ.setdefault("CXX", "clang-cl")
 
 setup(
     version=package_version(),
