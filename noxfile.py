@@ -58,6 +58,20 @@ def matrix(session: nox.Session) -> None:
 
 
 @nox.session
+def page(session: nox.Session) -> None:
+    """Look at the matrix's report in headless Chromium, wide and narrow: `-- [FILE]`."""
+    install(session, "matrix", "page")
+    session.run("python", "-m", "matrix.page.check", *session.posargs)
+
+
+@nox.session
+def crossload(session: nox.Session) -> None:
+    """Load every wheel into every torch; fails where the audit foretold something else."""
+    install(session, "matrix")
+    session.run("python", "-m", "matrix.crossload", *session.posargs)
+
+
+@nox.session
 def audit(session: nox.Session) -> None:
     """Audit the ABI of binaries: `nox -s audit -- FILE... [--json] [--against TORCH_DIR...]`."""
     install(session, "audit")

@@ -11,8 +11,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from matrix import page
-from matrix.files import write_atomically, write_json
+from matrix import page, results
+from matrix.files import read_json, write_atomically, write_json
 from matrix.progress import STYLES
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ LEGEND = (
 )
 
 
-def write(folder: Path, tier: str, results: Iterable[Result]) -> dict[str, Any]:
+def write(folder: Path, tier: str, rows: Iterable[Result]) -> dict[str, Any]:
     """Write report.json and index.html into `folder`; returns the JSON document."""
-    results = tuple(results)
+    rows = tuple(rows)
     document = {
         "tier": tier,
         "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -45,30 +45,38 @@ def write(folder: Path, tier: str, results: Iterable[Result]) -> dict[str, Any]:
                 "speedup": result.speedup,
                 "worst": dataclasses.asdict(result.worst) if result.worst else None,
             }
-            for result in results
+            for result in rows
         ],
     }
     write_json(folder / "report.json", document)
-    write_atomically(folder / "index.html", page.render(folder, tier, results))
+    write_atomically(folder / "index.html", page.render(folder, tier, rows))
     return document
 
 
-def summary(results: Iterable[Result]) -> RenderableType:
+def refresh(folder: Path) -> None:
+    """Write index.html anew from what lies in `folder`: another session has added to it."""
+    known = read_json(folder / "report.json") or {"tier": "none", "rows": []}
+    found = [results.read(folder / "rows", row["id"]) for row in known["rows"]]
+    rows = [result for result in found if result is not None]
+    write_atomically(folder / "index.html", page.render(folder, known["tier"], rows))
+
+
+def summary(rows: Iterable[Result]) -> RenderableType:
     """One line a row, and below it why a row did not pass."""
-    results = tuple(results)
+    rows = tuple(rows)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("torch", "py", "binding", "compiler"):
         table.add_column(heading, no_wrap=True)
     for heading in ("build s", "KiB", "tests", "ulp", "speed"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)
-    for result in results:
+    for result in rows:
         table.add_row(*cells(result), Text(result.status, style=STYLES[result.status]))
     reasons = [
         Text.assemble(
             (f"{result.status}: ", STYLES[result.status]), f"{result.id}: {result.reason}"
         )
-        for result in results
+        for result in rows
         if result.reason
     ]
     return Group(table, *reasons, Text(LEGEND, style="dim"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -86,7 +86,9 @@ def oracle(results: Iterable[Result]) -> Plot | None:
         axes.set_yticks(range(len(keys)), [_label(*key) for key in keys])
         axes.invert_yaxis()
         axes.set_xlabel("largest error, units in the last place")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.grid(visible=True, axis="x")
 
     dtype, backend = max(groups, key=lambda key: max(groups[key]))
