@@ -98,7 +98,7 @@ def missing(libraries: Iterable[Library]) -> dict[str, set[Wanted]]:
     if not stubs:
         return stubs
     # The loader takes an unversioned symbol from any library in reach: the stub that most libraries
-    # name carries them all (not each torch reaches libnvrtc, for one, on the way of `import torch`).
+    # name carries them all (not every torch reaches libnvrtc on the way of `import torch`).
     anywhere = absent.most_common(1)[0][0]
     for library in libraries:
         for symbol in library.wanted:

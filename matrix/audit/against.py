@@ -88,8 +88,7 @@ def resolve(
         return verdict("fails", f"{versions[0]} is too new for this system", versions)
     missing = _missing(elf, [p for p in found.values() if p], places)
     if missing:
-        first = symbols.demangle(missing[0])
-        return verdict("fails", f"undefined symbol: {first}", missing)
+        return verdict("fails", f"undefined symbol: {symbols.brief(missing[0])}", missing)
     danger = _danger(facts, torch, built_on)
     return verdict("unsafe", danger) if danger else verdict("loads", "every symbol is there")
 

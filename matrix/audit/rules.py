@@ -104,7 +104,7 @@ def binding(subject: Subject) -> Outcome:
     if declared is None:
         return not_run(found, "no binding is declared")
     if declared == "stable" and count:
-        return failed(f"{found}, {listed(facts.torch_cxx)}", declared)
+        return failed(f"{found}, {listed(map(symbols.brief, facts.torch_cxx))}", declared)
     return judged(facts.binding == declared, found, declared)
 
 
@@ -362,7 +362,7 @@ def exports(subject: Subject) -> Outcome:
     if subject.facts.binding == "none" and subject.facts.python == "none":
         return not_run("a plain library", "exporting is what a plain library is for")
     strange = [symbol.name for symbol in subject.elf.exported if not _may_export(symbol, subject)]
-    found = listed(symbols.demangle(name) for name in strange) or "init function at most"
+    found = listed(symbols.brief(name) for name in strange) or "init function at most"
     return judged(not strange, found, "the init function")
 
 
@@ -391,10 +391,12 @@ def loads(subject: Subject) -> Outcome:
         return not_run("no torch named", "name installations with --against")
     if subject.facts.binding == "none":
         return not_run("no symbol of torch", "it uses no torch")
-    bad = [v for v in subject.verdicts if v.outcome != "loads"]
-    found = "; ".join(f"torch {v.torch} {v.outcome}: {v.reason}" for v in bad)
-    good = f"loads in torch {', '.join(v.torch for v in subject.verdicts)}"
-    return judged(not bad, found or good, "loads in each")
+    torches = {
+        outcome: [v.torch for v in subject.verdicts if v.outcome == outcome]
+        for outcome in ("loads", "fails", "unsafe")
+    }
+    found = "; ".join(f"{outcome} in {', '.join(of)}" for outcome, of in torches.items() if of)
+    return judged(not torches["fails"] and not torches["unsafe"], found, "loads in each")
 
 
 RULES: tuple[Rule, ...] = (

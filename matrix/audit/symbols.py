@@ -33,6 +33,17 @@ def demangle(name: str) -> str:
         return name
 
 
+def brief(name: str) -> str:
+    """The C++ name without the types of its arguments, short enough for a table."""
+    written = demangle(name)
+    depth = 0
+    for at, letter in enumerate(written):
+        if letter == "(" and depth == 0 and not written.endswith("operator", 0, at):
+            return f"{written[:at]}(...)" if written[at + 1] != ")" else f"{written[:at]}()"
+        depth += {"<": 1, ">": -1}.get(letter, 0)
+    return written
+
+
 def is_torch_cxx(name: str) -> bool:
     """Whether the symbol belongs to torch's C++ API, which each release may change."""
     return TORCH_CXX.match(name) is not None

@@ -85,14 +85,16 @@ def test_the_first_complaint_of_the_loader_is_foretold(toolchain: Toolchain, cas
         assert f"undefined symbol: {case.says}" in said
 
 
-def test_a_library_that_is_not_there_is_named(toolchain: Toolchain) -> None:
+def test_the_libraries_that_are_not_there_are_named(toolchain: Toolchain) -> None:
     torch = stub_torch(toolchain)
-    strange = toolchain.stub("elsewhere/libstrange.so.7", ["odd"])
-    library = toolchain.library("ext.so", CALL.format("odd") + CALL.format(THERE), str(strange))
+    names = ("libstrange.so.7", "libodd.so.1")
+    strange = [toolchain.stub(f"elsewhere/{name}", [f"odd_{at}"]) for at, name in enumerate(names)]
+    source = CALL.format("odd_0") + CALL.format("odd_1") + CALL.format(THERE)
+    library = toolchain.library("ext.so", source, *map(str, strange))
     verdict, said = foretold(library, torch), loaded(library, torch)
-    assert (verdict.outcome, verdict.missing) == ("fails", ("libstrange.so.7",))
+    assert (verdict.outcome, verdict.missing) == ("fails", names)
     assert said is not None
-    assert "libstrange.so.7: cannot open shared object file" in said
+    assert f"{names[0]}: cannot open shared object file" in said
 
 
 def test_a_symbol_version_the_system_lacks_is_named(toolchain: Toolchain) -> None:
