@@ -6,6 +6,7 @@ Standard library only (`tomli` on CPython 3.10), so that every consumer can read
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 import typing
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = ROOT / "matrix.toml"
+STRING_OR_COMMENT = re.compile(r'"[^"]*"|#.*')
 
 
 class ConfigError(ValueError):
@@ -194,16 +196,15 @@ def _table(kind: type[Table], values: Mapping[str, Any], line: int) -> Table:
 
 def _lines_of(text: str, name: str) -> Iterator[int]:
     """The line of each inline table in the array `name`; TOML keeps an inline table on one line."""
-    inside = False
+    depth = 0
     for at, line in enumerate(text.splitlines(), start=1):
-        stripped = line.strip()
-        if stripped.replace(" ", "").startswith(f"{name}=["):
-            inside = True
-            yield from (at for _ in range(stripped.count("{")))
-        elif inside and stripped.startswith("]"):
-            return
-        elif inside and not stripped.startswith("#"):
-            yield from (at for _ in range(stripped.count("{")))
+        plain = STRING_OR_COMMENT.sub("", line)
+        opens = depth == 0 and plain.replace(" ", "").startswith(f"{name}=[")
+        if opens or depth > 0:
+            yield from (at for _ in range(plain.count("{")))
+            depth += plain.count("[") - plain.count("]")
+            if depth == 0:
+                return
 
 
 def loads(text: str) -> Matrix:

@@ -50,11 +50,11 @@ class Progress:
     ) -> None:
         self._bars.stop()
 
-    def start(self, names: list[str], *, kept: int) -> None:
-        """Rows `names` are about to run; `kept` more hold from an earlier run."""
+    def start(self, rows: int, *, kept: int) -> None:
+        """This many rows are about to run; `kept` more hold from an earlier run."""
         if kept:
             self._console.print(f"{kept} row{'s' if kept > 1 else ''} proven before, kept")
-        self._all = self._bars.add_task("rows", total=len(names), phase="")
+        self._all = self._bars.add_task("rows", total=rows, phase="")
 
     def phase(self, name: str, phase: str) -> None:
         """Row `name` enters a phase."""

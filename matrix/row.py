@@ -108,18 +108,22 @@ class RowRun:
             placed.compiler.version if placed.compiler else "",
         )
 
-    def recall(self) -> bool:
+    def recall(self) -> None:
         """Take over the result of an earlier run, if it passed and still holds."""
         known = results.read(self.tools.rows, self.placed.row.id)
-        if (
-            known is None
-            or known.key != self.result.key
-            or known.status != PASSED
-            or not known.speed
-        ):
-            return False
-        self.result = known
-        return True
+        if known and known.key == self.result.key and known.status == PASSED:
+            installed = (self.work / "site").is_dir()
+            self.result = known if known.speed or installed else self.result
+
+    @property
+    def proven(self) -> bool:
+        """Whether its tests passed."""
+        return self.result.status == PASSED
+
+    @property
+    def timed(self) -> bool:
+        """Whether its speed is known, too."""
+        return self.proven and bool(self.result.speed)
 
     def prove(self) -> None:
         """Everything but the speed. What fails is the row, never the run."""
@@ -136,15 +140,14 @@ class RowRun:
             self._audit(environment, artifact)
             self._load(environment)
             self._tests(environment)
-            self.phase = "speed"
+            self._set(status=PASSED)
+            self._write()
 
     def time(self) -> None:
         """The row's speed against eager; run it while nothing else does."""
-        if self.phase != "speed" or self.result.status == FAILED:
-            return
         with self._failing():
             self._speed(self._environment())
-            self._keep(status=PASSED)
+            self._keep()
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
@@ -306,11 +309,15 @@ class RowRun:
         self.result = dataclasses.replace(self.result, **changes)  # type: ignore[arg-type]  # by name
 
     def _keep(self, **changes: object) -> None:
+        self._set(**changes)
+        self._write()
+        self.tools.progress.finished(self.result)
+
+    def _write(self) -> None:
         logs = {path.stem: str(path.relative_to(self.tools.folder)) for path in self._logs()}
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        self._set(finished=now, logs=logs, **changes)
+        self._set(finished=now, logs=logs)
         results.write(self.tools.rows, self.result)
-        self.tools.progress.finished(self.result)
 
     def _logs(self) -> list[Path]:
         return sorted(self._log("any").parent.glob("*.log"))

@@ -46,14 +46,18 @@ def run(placed: Iterable[Placed], tools: Tools, *, jobs: int, resume: bool) -> t
     sources, tests, selection and programs have not changed keeps its result.
     """
     rows = [RowRun(p, tools) for p in placed]
-    todo = [row for row in rows if not (resume and row.recall())]
-    tools.progress.start([row.placed.row.id for row in todo], kept=len(rows) - len(todo))
+    if resume:
+        for row in rows:
+            row.recall()
+    todo = [row for row in rows if not row.timed]
+    tools.progress.start(len(todo), kept=len(rows) - len(todo))
     pool = ThreadPoolExecutor(jobs)
     try:
-        for done in [pool.submit(row.prove) for row in todo]:
+        for done in [pool.submit(row.prove) for row in todo if not row.proven]:
             done.result()
         for row in todo:
-            row.time()
+            if row.proven:
+                row.time()
     except BaseException:
         tools.processes.stop()
         raise

@@ -1,0 +1,151 @@
+"""Whatever happens to a row, or to the run, what is proven stays and the rest is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DRIVER = Path(__file__).parent / "standin" / "run.py"
+STABLE = "torch2.13.0-py3.11-stable-g++-11-cpu"
+NATIVE = "torch2.13.0-py3.11-native-g++-11-cpu"
+ALL = sorted(
+    f"torch2.13.0-py3.11-{binding}-g++-{major}-cpu"
+    for binding in ("stable", "native")
+    for major in (11, 12)
+)
+
+
+def start(folder: Path, *, jobs: int = 2, resume: bool = False, **happenings: Any) -> Any:
+    return subprocess.Popen(
+        [sys.executable, str(DRIVER), str(folder), str(jobs), *(["resume"] if resume else [])],
+        env={**os.environ, "STANDIN": json.dumps(happenings)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(folder: Path, **options: Any) -> tuple[int, str]:
+    process = start(folder, **options)
+    told, _ = process.communicate(timeout=60)
+    return process.returncode, told
+
+
+def rows(folder: Path) -> dict[str, dict[str, Any]]:
+    found = [json.loads(path.read_text()) for path in (folder / "rows").glob("*.json")]
+    return {row["id"]: row for row in found}
+
+
+def test_every_row_passes_and_is_reported(tmp_path: Path) -> None:
+    code, told = finish(tmp_path)
+    assert code == 0, told
+    document = json.loads((tmp_path / "report.json").read_text())
+    assert sorted(row["id"] for row in document["rows"]) == ALL
+    for row in document["rows"]:
+        assert row["status"] == "passed"
+        assert row["tests"]["passed"] == 2
+        assert row["worst"]["ulp"] == 1.5
+        assert row["speedup"] == pytest.approx(2.0)
+        assert set(row["logs"]) >= {"build", "tests", "speed"}
+    page = (tmp_path / "index.html").read_text()
+    assert all(f'id="{name}"' in page for name in ALL)
+
+
+def test_rows_that_share_a_recipe_share_one_wheel(tmp_path: Path) -> None:
+    finish(tmp_path)
+    hashes = {name: row["artifact"]["sha256"] for name, row in rows(tmp_path).items()}
+    assert len(set(hashes.values())) == len(ALL)
+    finish(tmp_path)
+    assert {name: row["artifact"]["sha256"] for name, row in rows(tmp_path).items()} == hashes
+
+
+@pytest.mark.parametrize(
+    ("happening", "reason"),
+    [
+        ({"build": {"native-torch2.13-g++-11": "fail"}}, "build: the compiler"),
+        ({"load": {NATIVE: "abort"}}, "load: import lltm: killed by SIGABRT"),
+        ({"tests": {NATIVE: "fail"}}, "tests: 1 failed, first t::two: no"),
+        ({"tests": {NATIVE: "abort"}}, "tests: killed by SIGABRT"),
+        ({"speed": {NATIVE: "fail"}}, "speed: exit status 1"),
+    ],
+)
+def test_a_broken_row_is_told_and_the_others_pass(
+    tmp_path: Path, happening: dict[str, Any], reason: str
+) -> None:
+    code, _ = finish(tmp_path, **happening)
+    assert code == 1
+    found = rows(tmp_path)
+    assert found[NATIVE]["status"] == "failed"
+    assert found[NATIVE]["reason"].startswith(reason)
+    assert {row["status"] for name, row in found.items() if name != NATIVE} == {"passed"}
+
+
+def test_a_run_killed_at_once_keeps_what_is_proven(tmp_path: Path) -> None:
+    process = start(tmp_path, jobs=1, tests={NATIVE: "hang"})
+    wait_for((tmp_path / "logs" / NATIVE / "tests.log").exists)
+    process.kill()
+    process.communicate(timeout=20)
+    before = rows(tmp_path)
+    assert STABLE in before
+    assert NATIVE not in before
+    code, _ = finish(tmp_path, resume=True)
+    assert code == 0
+    assert sorted(rows(tmp_path)) == ALL
+
+
+def test_an_interrupted_run_stops_its_children(tmp_path: Path) -> None:
+    process = start(tmp_path, jobs=1, tests={NATIVE: "hang"})
+    wait_for((tmp_path / "logs" / NATIVE / "tests.log").exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert not running(str(tmp_path))
+    assert STABLE in rows(tmp_path)
+
+
+def test_resume_runs_only_what_is_missing_or_failed(tmp_path: Path) -> None:
+    finish(tmp_path, tests={NATIVE: "fail"})
+    first = rows(tmp_path)
+    code, told = finish(tmp_path, resume=True)
+    assert code == 0
+    assert "3 rows proven before, kept" in told
+    second = rows(tmp_path)
+    assert second[NATIVE]["status"] == "passed"
+    assert {n: r for n, r in second.items() if n != NATIVE} == {
+        n: r for n, r in first.items() if n != NATIVE
+    }
+
+
+def test_resume_runs_a_row_whose_result_is_of_other_sources(tmp_path: Path) -> None:
+    finish(tmp_path)
+    path = tmp_path / "rows" / f"{NATIVE}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "key": "another source"}))
+    _, told = finish(tmp_path, resume=True)
+    assert "3 rows proven before, kept" in told
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass within 30 s"
+        time.sleep(0.05)
+
+
+def running(part: str) -> list[str]:
+    """The commands still running whose working directory lies below a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if part in str((process / "cwd").readlink()):
+                found.append((process / "cmdline").read_text())
+        except OSError:  # it ended meanwhile
+            continue
+    return found
