@@ -44,7 +44,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Build the wheel, install it, and run the test suite; arguments go to pytest."""
-    install(session, "build", "test", "matrix", "conda")
+    install(session, "build", "test", "matrix", "conda", "release", "workflows")
     session.install(f"torch=={TORCH}")
     session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
     session.run("pytest", *(session.posargs or ["-n", "2"]))
@@ -76,3 +76,26 @@ def audit(session: nox.Session) -> None:
     """Audit the ABI of binaries: `nox -s audit -- FILE... [--json] [--against TORCH_DIR...]`."""
     install(session, "audit")
     session.run("python", "-m", "matrix.audit", *session.posargs)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build the sdist and this platform's wheel into dist/; compare, tag, audit, describe them."""
+    install(session, "release")
+    session.run("python", "-m", "matrix.release", "build")
+
+
+@nox.session
+def wheel_tests(session: nox.Session) -> None:
+    """Install the wheel in dist/ and run the op's tests on it; arguments go to pytest."""
+    install(session, "test")
+    session.install(f"torch=={TORCH}")
+    session.install("--no-index", "--no-deps", "--force-reinstall", "--find-links=dist", "lltm")
+    session.run("pytest", *(session.posargs or ["-n", "2", "--ignore=tests/matrix"]))
+
+
+@nox.session
+def release_check(session: nox.Session) -> None:
+    """Check the version, the changelog and the files in dist/; `-- --tag v0.1.0 --json`."""
+    install(session, "release")
+    session.run("python", "-m", "matrix.release", "check", *session.posargs)

@@ -1,0 +1,171 @@
+"""A release: one version, honest tags, the same wheel from the sdist and the tree."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix import config
+from matrix.conda.variants import package_version
+from matrix.release import sbom, tags, version
+from matrix.release.__main__ import hold, main
+from matrix.release.build import differences, epoch, export
+from matrix.release.version import ReleaseError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Toolchain
+
+METADATA = "Metadata-Version: 2.4\nName: lltm\nVersion: 0.1.0\nRequires-Dist: torch>=2.10\n"
+BUILD = {"compiler": "g++ 12.2.0", "torch": "2.13.0", "version": "0.1.0"}
+STABLE_SOURCE = 'extern "C" int aoti_torch_get_dim(); int f() { return aoti_torch_get_dim(); }\n'
+
+
+def write_wheel(path: Path, members: dict[str, bytes | str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return path
+
+
+def small_wheel(folder: Path, platform: str, library: bytes = b"") -> Path:
+    return write_wheel(
+        folder / f"lltm-0.1.0-{platform}.whl",
+        {
+            "lltm/lib/liblltm.so": library,
+            "lltm/lib/build.json": json.dumps(BUILD),
+            "lltm-0.1.0.dist-info/METADATA": METADATA,
+        },
+    )
+
+
+def test_every_place_names_the_version_of_the_source() -> None:
+    assert version.disagreements() == []
+
+
+def test_the_installed_wheel_says_the_version_of_the_source(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-P", "-m", "lltm", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    facts = json.loads(told.stdout)
+    said = {
+        "lltm.__version__": facts["lltm"],
+        "lib/build.json": facts["library"]["version"],
+        "the wheel's metadata": importlib.metadata.version("lltm"),
+    }
+    assert said == dict.fromkeys(said, package_version())
+
+
+@pytest.mark.parametrize("tag", ["v9.9.9", "0.1.0", "release-0.1.0"])
+def test_a_tag_that_is_not_the_version_is_told(tag: str) -> None:
+    (found,) = version.disagreements(tag=tag)
+    assert found.startswith(f"the tag {tag}: expected version {package_version()}")
+
+
+def test_a_file_of_another_version_is_told(tmp_path: Path) -> None:
+    small_wheel(tmp_path, "py3-none-any").rename(tmp_path / "lltm-0.0.9-py3-none-any.whl")
+    (found,) = version.disagreements(tmp_path)
+    assert "lltm-0.0.9-py3-none-any.whl" in found
+    assert "found 0.0.9" in found
+
+
+@pytest.mark.parametrize(
+    ("changelog", "complaint"),
+    [
+        ("# Changelog\n\n## [Unreleased]\n\n### Added\n\n- Something.\n", "found none"),
+        ("# Changelog\n\n## [0.1.0] - 2026-01-01\n", "says nothing of what changed"),
+    ],
+)
+def test_a_changelog_without_the_entry_is_told(
+    changelog: str,
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "CHANGELOG.md"
+    path.write_text(changelog, encoding="utf-8")
+    monkeypatch.setattr(version, "CHANGELOG", path)
+    monkeypatch.setattr("matrix.release.__main__.DIST", tmp_path / "none")
+    assert main(["check", "--json"]) == 1
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert any(complaint in problem for problem in problems)
+
+
+@pytest.fixture
+def library(toolchain: Toolchain) -> bytes:
+    stub = toolchain.stub("libtorch_cpu.so", ["aoti_torch_get_dim"])
+    hard = ["-Wl,-z,relro,-z,now", "-nostdlib", "-fvisibility=hidden", "-s"]
+    return toolchain.library("liblltm.so", STABLE_SOURCE, str(stub), *hard).read_bytes()
+
+
+def test_a_tag_is_what_auditwheel_and_abi3audit_say(
+    library: bytes, tmp_path: Path, toolchain: Toolchain
+) -> None:
+    built = small_wheel(tmp_path / "built", "py3-none-linux_x86_64", library)
+    measured = tags.measured(built)
+    honest = small_wheel(tmp_path / "honest", measured, library)
+    assert not [line for line in hold(honest) if "its name says" in line]
+    (found, *_) = hold(built)
+    assert found == f"its name says py3-none-linux_x86_64, auditwheel and abi3audit say {measured}"
+
+
+def test_a_library_with_python_in_it_is_not_py3_none(tmp_path: Path, toolchain: Toolchain) -> None:
+    source = 'extern "C" void* PyUnicode_AsUTF8(void*); void* f() { return PyUnicode_AsUTF8(0); }'
+    code = toolchain.library("liblltm.so", source, "-nostdlib").read_bytes()
+    assert not tags.measured(small_wheel(tmp_path, "py3-none-any", code)).startswith("py3-none")
+
+
+def test_wheels_that_differ_are_told_by_member(tmp_path: Path) -> None:
+    one = write_wheel(tmp_path / "one.whl", {"a": "1", "b": "2"})
+    assert differences(one, write_wheel(tmp_path / "same.whl", {"a": "1", "b": "2"})) == []
+    assert differences(one, write_wheel(tmp_path / "b.whl", {"a": "1", "b": "3"})) == ["b"]
+    assert differences(one, write_wheel(tmp_path / "c.whl", {"a": "1", "c": "2"})) == ["b", "c"]
+    (found,) = differences(one, write_wheel(tmp_path / "order.whl", {"b": "2", "a": "1"}))
+    assert "order" in found
+
+
+def test_a_release_is_made_of_tracked_files_alone(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in ("tracked", "untracked"):
+        (root / name).write_text(name, encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "tracked"], cwd=root, check=True)
+    export(root, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["tracked"]
+    with pytest.raises(ReleaseError, match="no git checkout"):
+        export(tmp_path / "copy", tmp_path / "again")
+
+
+def test_archives_are_dated_by_the_last_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    asked = ["git", "-C", str(config.ROOT), "log", "-1", "--format=%ct"]
+    with epoch(config.ROOT):
+        dated = subprocess.run(["printenv", "SOURCE_DATE_EPOCH"], capture_output=True, check=True)
+    assert dated.stdout.split() == subprocess.check_output(asked).split()
+
+
+def test_the_bill_of_materials_names_what_is_needed_and_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    wheel = small_wheel(tmp_path, "py3-none-any")
+    text = sbom.document(wheel)
+    assert text == sbom.document(wheel)
+    bill = json.loads(text)
+    assert bill["metadata"]["component"]["hashes"][0]["content"] == sbom.inspect(wheel).sha256
+    assert {c["name"] for c in bill["components"]} == {"torch", "g++", "torch headers"}
+    assert {"ref": "lltm@0.1.0", "dependsOn": ["torch"]} in bill["dependencies"]
