@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from matrix import config, report, rules
+from matrix import config, readme, report, rules
 from matrix.conda import variants
 from matrix.machine import this_machine
 from matrix.plan import Placed, expand, place, select
@@ -19,6 +19,8 @@ from matrix.progress import Progress
 from matrix.results import FAILED
 from matrix.run import run, tools
 
+# Committed files that are made from matrix.toml: each module can check() and write() its own.
+MADE = (readme, variants)
 BUILD = config.ROOT / "build" / "matrix"
 INTERRUPTED = 130
 
@@ -34,7 +36,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="KEY=VALUE,...",
         help="only rows with these values: torch=2.15,python=3.12",
     )
-    parser.add_argument("--check", action="store_true", help="only check matrix.toml")
+    parser.add_argument(
+        "--check", action="store_true", help="only check matrix.toml and what is made from it"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="only write what is made from matrix.toml anew"
+    )
     parser.add_argument("--list", action="store_true", help="only list the rows")
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="rows at a time")
@@ -52,15 +59,16 @@ def main(argv: list[str] | None = None) -> int:
     chosen = arguments(argv)
     console = Console(stderr=chosen.json)
     try:
+        if chosen.write:
+            for made in MADE:
+                made.write()
+            return 0
         matrix = config.load()
-        broken = rules.violations(matrix)
-        for violation in broken:
-            console.print(
-                str(violation), style="red", highlight=False, markup=False, soft_wrap=True
-            )
-        if chosen.check or broken:
-            drifted = variants.check() if chosen.check else ()
-            return verdict(broken, drifted, console, as_json=chosen.json)
+        broken = [*map(str, rules.violations(matrix))]
+        if chosen.check:
+            return check(broken + [line for made in MADE for line in made.check()], console)
+        if broken:
+            return check(broken, console)
         placed = place(matrix, expand(matrix, chosen.tier), this_machine())
         if chosen.select:
             placed = select(placed, chosen.select)
@@ -89,6 +97,17 @@ def verdict(
     elif not broken and not drifted:
         console.print("matrix.toml: every rule holds; the recipe follows it")
     return 1 if broken or drifted else 0
+
+
+def check(troubles: list[str], console: Console) -> int:
+    """Tell what is wrong, a line each; on standard output as JSON when the console is elsewhere."""
+    if console.stderr:
+        print(json.dumps(troubles, indent=1))
+    for trouble in troubles:
+        console.print(trouble, style="red", highlight=False, markup=False, soft_wrap=True)
+    if not troubles:
+        console.print("matrix.toml: every rule holds, and what is made from it is up to date")
+    return 1 if troubles else 0
 
 
 def list_rows(placed: tuple[Placed, ...], console: Console, *, as_json: bool) -> int:

@@ -25,6 +25,10 @@ LEFT_OUT = shutil.ignore_patterns(
 )
 
 
+# A native build is for the torch at hand, whatever pyproject.toml asks of an isolated build.
+BUILD_WHEEL = ("-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "-o")
+
+
 class BuildFailed(Exception):  # noqa: N818  # read in the report: "build failed: ..."
     """The wheel could not be built; the message says why, in one sentence."""
 
@@ -104,16 +108,7 @@ class Builder:
             source = Path(folder) / "lltm"
             shutil.copytree(ROOT, source, ignore=LEFT_OUT)
             ended = self.processes.run(
-                [
-                    environment.program,
-                    "-m",
-                    "build",
-                    "--wheel",
-                    "--no-isolation",
-                    "-o",
-                    home,
-                    source,
-                ],
+                [environment.program, *BUILD_WHEEL, home, source],
                 log=log,
                 limit=LIMIT_S,
                 cwd=source,

@@ -26,8 +26,14 @@ if TYPE_CHECKING:
 
 FAINT = "#52606d"
 # Okabe and Ito's colours, told apart by colour-blind readers too.
-COLOURS = {"fused": "#0072b2", "aten": "#e69f00", "reference": "#8a8f98", "cuda": "#009e73"}
-MARKERS = {"fused": "o", "aten": "s", "reference": "D", "cuda": "^"}
+COLOURS = {
+    "fused": "#0072b2",
+    "aten": "#e69f00",
+    "reference": "#8a8f98",
+    "jit": "#56b4e9",
+    "cuda": "#009e73",
+}
+MARKERS = {"fused": "o", "aten": "s", "reference": "D", "jit": "v", "cuda": "^"}
 STYLE = Path(__file__).with_name("plots.mplstyle")
 # Below this an error is drawn on the left edge: exact results have no place on a log axis.
 SMALLEST_ULP = 1e-2
