@@ -51,18 +51,24 @@ struct Api {
   }
 
   static Tensor empty(const Tensor& like, std::initializer_list<int64_t> sizes) {
+    int32_t dtype;
+    check(aoti_torch_get_dtype(like.get(), &dtype), "read a dtype");
+    return empty_of(dtype, like, sizes);
+  }
+
+  // On the device of `like`.
+  static Tensor empty_of(int32_t dtype, const Tensor& like, std::initializer_list<int64_t> sizes) {
     int64_t strides[4];
     int64_t stride = 1;
     for (size_t i = sizes.size(); i-- > 0;) {
       strides[i] = stride;
       stride *= sizes.begin()[i] > 0 ? sizes.begin()[i] : 1;
     }
-    int32_t dtype, device_type;
-    check(aoti_torch_get_dtype(like.get(), &dtype), "read a dtype");
+    int32_t device_type;
     check(aoti_torch_get_device_type(like.get(), &device_type), "read a device");
     AtenTensorHandle handle;
-    check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides, dtype,
-                                   device_type, like.get_device_index(), &handle),
+    check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides,
+                                   dtype, device_type, like.get_device_index(), &handle),
           "allocate a tensor");
     return Tensor(handle);
   }
@@ -95,21 +101,23 @@ struct Api {
       }
       return;
     }
-    const Tensor c_tensor = borrow(c), a_tensor = borrow(a), b_tensor = borrow(b);
+    const int32_t type = aoti_torch_device_type_cpu();
+    const Tensor c_tensor = borrow(c, type, 0), a_tensor = borrow(a, type, 0),
+                 b_tensor = borrow(b, type, 0);
     check(aoti_torch_cpu_mm_out(c_tensor.get(), a_tensor.get(), b_tensor.get()),
           "multiply two matrices");
   }
 
- private:
+ protected:
   template <class T>
-  static Tensor borrow(const Matrix<T>& matrix) {
+  static Tensor borrow(const Matrix<T>& matrix, int32_t device_type, int32_t device_index) {
     const int64_t sizes[] = {matrix.rows, matrix.columns};
     const int64_t strides[] = {matrix.row_stride, matrix.column_stride};
     using Stored = std::remove_const_t<T>;
     AtenTensorHandle handle;
     check(aoti_torch_create_tensor_from_blob(const_cast<Stored*>(matrix.data), 2, sizes, strides, 0,
-                                             TorchDtype<Stored>::value(),
-                                             aoti_torch_device_type_cpu(), 0, &handle),
+                                             TorchDtype<Stored>::value(), device_type, device_index,
+                                             &handle),
           "wrap a matrix");
     return Tensor(handle);
   }

@@ -1,0 +1,49 @@
+// The functions a gate functor calls, for one element on the device.
+#pragma once
+
+#include <cmath>
+
+#include "../gate_math.h"
+
+namespace lltm::cuda {
+
+template <class V>
+struct Elu {
+  V value;
+  V derivative;
+};
+
+// Overloads, because the historic kernels sent float64 through float functions.
+struct DeviceMath {
+  // Through exp(-|x|), which cannot overflow.
+  static LLTM_HOST_DEVICE float sigmoid(float x) {
+    const float e = expf(-fabsf(x));
+    return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+  }
+  static LLTM_HOST_DEVICE double sigmoid(double x) {
+    const double e = ::exp(-::fabs(x));
+    return (x < 0.0 ? e : 1.0) / (1.0 + e);
+  }
+
+  static LLTM_HOST_DEVICE float tanh(float x) { return tanhf(x); }
+  static LLTM_HOST_DEVICE double tanh(double x) { return ::tanh(x); }
+
+  static LLTM_HOST_DEVICE float elu(float x, float alpha) {
+    return x > 0.0f ? x : alpha * expm1f(x);
+  }
+  static LLTM_HOST_DEVICE double elu(double x, double alpha) {
+    return x > 0.0 ? x : alpha * ::expm1(x);
+  }
+
+  // torch's: the derivative at 0 is alpha. The exponential is taken of negative numbers only.
+  static LLTM_HOST_DEVICE Elu<float> elu_with_derivative(float x, float alpha) {
+    if (x > 0.0f) return {x, 1.0f};
+    return {alpha * expm1f(x), alpha * expf(x)};
+  }
+  static LLTM_HOST_DEVICE Elu<double> elu_with_derivative(double x, double alpha) {
+    if (x > 0.0) return {x, 1.0};
+    return {alpha * ::expm1(x), alpha * ::exp(x)};
+  }
+};
+
+}  // namespace lltm::cuda

@@ -1,0 +1,31 @@
+// The ops' CUDA kernels on torch's stable ABI. A library of its own, so that the one with the
+// schemas and the CPU kernels loads beside a torch without CUDA, too.
+#include <torch/csrc/stable/library.h>
+
+#include "../contract.h"
+#include "../host/cell_cuda.h"
+#include "../host/sequence_cuda.h"
+#include "cuda_api.h"
+
+namespace lltm::stable {
+namespace {
+
+auto& cell = cell_cuda<CudaApi>;
+auto& cell_forward = cell_forward_cuda<CudaApi>;
+auto& cell_backward = cell_backward_cuda<CudaApi>;
+auto& sequence = sequence_cuda<CudaApi>;
+auto& sequence_forward = sequence_forward_cuda<CudaApi>;
+auto& sequence_backward = sequence_backward_cuda<CudaApi>;
+
+}  // namespace
+}  // namespace lltm::stable
+
+STABLE_TORCH_LIBRARY_IMPL(lltm, CUDA, m) {
+  using namespace lltm::stable;
+  m.impl("cell", TORCH_BOX(&cell));
+  m.impl("cell_forward", TORCH_BOX(&cell_forward));
+  m.impl("cell_backward", TORCH_BOX(&cell_backward));
+  m.impl("sequence", TORCH_BOX(&sequence));
+  m.impl("sequence_forward", TORCH_BOX(&sequence_forward));
+  m.impl("sequence_backward", TORCH_BOX(&sequence_backward));
+}

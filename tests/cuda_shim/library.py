@@ -1,0 +1,146 @@
+"""Build and load the CUDA kernels for the CPU: the wheel's own ``.cu`` files against the shim."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import cpp_extension
+
+import lltm
+from lltm import _library, ops
+
+HERE = Path(__file__).parent
+INSTALLED = Path(lltm.__file__).parent  # csrc/ travels in the wheel
+NAMESPACE = "lltm_cuda_shim"
+SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+OLDEST_TORCH = (2, 10)
+
+
+class Schedule(IntEnum):
+    """In which order the threads of a block run."""
+
+    FORWARD = 0
+    REVERSE = 1
+    SHUFFLED = 2
+
+
+def compiler() -> str:
+    """The C++ compiler that torch's own builds would take."""
+    return str(cpp_extension.get_cxx_compiler())
+
+
+def why_not() -> str | None:
+    """Why the shim cannot be built here, or ``None``."""
+    if not (INSTALLED / "csrc" / "cuda").is_dir():
+        return "the installed package carries no CUDA sources"
+    if _library.release(torch.__version__) < OLDEST_TORCH:
+        return "its binding needs the stable headers of torch 2.10 or newer"
+    try:
+        subprocess.run([compiler(), "--version"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return f"there is no C++ compiler {compiler()!r}"
+    return None
+
+
+def _sources() -> list[Path]:
+    return [*sorted((INSTALLED / "csrc" / "cuda").glob("*.cu")), *sorted(HERE.glob("*.cpp"))]
+
+
+def _flags(sanitize: bool) -> list[str]:
+    includes = [HERE / "include", INSTALLED, HERE, *map(Path, cpp_extension.include_paths())]
+    return [
+        "-std=c++17",
+        "-DTORCH_TARGET_VERSION=0x020a000000000000",
+        '-DLLTM_CUDA_ARCHITECTURES="sm_75, sm_80"',
+        *(f"-I{path}" for path in includes),
+        "-O1",
+        "-g1",
+        "-fPIC",
+        "-fno-strict-aliasing",  # as nvcc compiles device code
+        "-w",
+        *(SANITIZE if sanitize else ()),
+    ]
+
+
+def _digest(flags: list[str]) -> str:
+    digest = hashlib.sha256("\n".join([compiler(), torch.__version__, *flags]).encode())
+    headers = [*HERE.rglob("*.h"), *(INSTALLED / "csrc").rglob("*.h")]
+    for path in sorted([*headers, *_sources()]):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def build(cache: Path, sanitize: bool = False) -> Path:
+    """The shared library for this torch and these sources, compiled unless the cache has it."""
+    flags = _flags(sanitize)
+    library = cache / f"cuda_shim_{_digest(flags)}.so"
+    if library.exists():
+        return library
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+
+        def compiled(source: Path) -> Path:
+            target = Path(folder) / f"{source.name}.o"
+            _run([compiler(), *flags, "-x", "c++", "-c", str(source), "-o", str(target)])
+            return target
+
+        with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
+            objects = list(pool.map(compiled, _sources()))
+        torch_libraries = [f"-L{path}" for path in cpp_extension.library_paths()]
+        linked = Path(folder) / library.name
+        _run(
+            [
+                compiler(),
+                "-shared",
+                *(SANITIZE if sanitize else ()),
+                *map(str, objects),
+                *torch_libraries,
+                "-ltorch_cpu",
+                "-lc10",
+                "-o",
+                str(linked),
+            ]
+        )
+        linked.replace(library)  # in one move, for the other workers of pytest
+    return library
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+
+
+@functools.cache
+def load(library: Path) -> Any:
+    """Load it, once, and give its ops all that is not a kernel; returns their namespace."""
+    torch.ops.load_library(library)
+    ops.register(NAMESPACE, native=False)
+    return getattr(torch.ops, NAMESPACE)
+
+
+@contextmanager
+def device(  # one keyword a property of the device
+    shim: Any,
+    schedule: Schedule = Schedule.FORWARD,
+    seed: int = 0,
+    multiprocessors: int = 4,
+    first_block: int = 0,
+    launch_error: int = 0,
+) -> Iterator[None]:
+    """Let the shim pretend to be another device for a while."""
+    shim.configure(int(schedule), seed, multiprocessors, first_block, launch_error)
+    try:
+        yield
+    finally:
+        shim.configure(int(Schedule.FORWARD), 0, 4, 0, 0)

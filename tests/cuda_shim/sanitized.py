@@ -1,0 +1,38 @@
+"""Run every case through the kernels with the address and undefined-behaviour sanitizers.
+
+A process of its own, because the sanitizers' libraries must be loaded before anything else:
+``python sanitized.py LIBRARY``. Ends with a line that says how many cases ran.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import cases
+import torch
+from cuda_shim import library
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+
+
+def main() -> None:
+    """Outputs and gradients of all cases; a finding of a sanitizer ends the process."""
+    torch.set_num_threads(1)
+    shim = library.load(Path(sys.argv[1]))
+    ran = 0
+    for case in cases.CASES:
+        for dtype in DTYPES:
+            arguments = case.arguments(dtype).leaves()
+            outputs = getattr(shim, case.op)(*arguments)
+            for actual, expected in zip(outputs, case.reference(*arguments), strict=True):
+                cases.assert_close(actual, expected, str(cases.identify(case)))
+            cases.gradients(outputs, arguments)
+            ran += 1
+    print(f"{ran} cases, no finding")
+
+
+if __name__ == "__main__":
+    main()
