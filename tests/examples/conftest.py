@@ -17,28 +17,52 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
-class Run(Protocol):
-    """Runs ``python examples/NAME.py ARGUMENTS`` and returns what it printed."""
+class Start(Protocol):
+    """Starts ``python [THROUGH] examples/NAME.py ARGUMENTS`` and does not wait for it."""
 
-    def __call__(self, name: str, *arguments: str, fails: bool = False) -> str: ...
+    def __call__(
+        self, name: str, *arguments: str, through: tuple[str, ...] = ()
+    ) -> subprocess.Popen[str]: ...
+
+
+class Run(Protocol):
+    """Runs an example to its end and returns what it printed."""
+
+    def __call__(
+        self, name: str, *arguments: str, through: tuple[str, ...] = (), fails: bool = False
+    ) -> str: ...
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """A runner in an empty folder; the example must succeed, or fail where that is expected."""
+def start(tmp_path: Path) -> Start:
+    """A starter in an empty folder."""
 
-    def run_example(name: str, *arguments: str, fails: bool = False) -> str:
-        done = subprocess.run(
-            [sys.executable, EXAMPLES / f"{name}.py", *arguments],
+    def start_example(
+        name: str, *arguments: str, through: tuple[str, ...] = ()
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *through, EXAMPLES / f"{name}.py", *arguments],
             cwd=tmp_path,
             env=ENVIRONMENT,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            check=False,
         )
-        assert (done.returncode != 0) == fails, done.stdout
-        return done.stdout
+
+    return start_example
+
+
+@pytest.fixture
+def run(start: Start) -> Run:
+    """A runner in an empty folder; the example must succeed, or fail where that is expected."""
+
+    def run_example(
+        name: str, *arguments: str, through: tuple[str, ...] = (), fails: bool = False
+    ) -> str:
+        process = start(name, *arguments, through=through)
+        output, _ = process.communicate()
+        assert (process.returncode != 0) == fails, output
+        return output
 
     return run_example
 

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+import torch
+
+import lltm
+
+QUICK = ("--state-size", "12", "--steps", "60")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+FIRST_SAVE = 50
+PATIENCE_S = 120
+
+
+def results(folder, out="train_output"):
+    return json.loads((folder / out / "loss.json").read_text())
+
+
+def test_learns_the_text(run, tmp_path):
+    output = run("train", "--backend", "fused")
+    assert "characters guessed right from the 28 before them: 98.7%" in output
+    assert "\nFlat is better than nested.\n" in output
+    losses = results(tmp_path)["losses"]["fused"]
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def test_every_backend_learns_the_same(run, tmp_path):
+    run("train", *QUICK)
+    found = results(tmp_path)
+    assert list(found["losses"]) == [each.name for each in lltm.backends.available()]
+    assert max(found["differences"].values()) < 1e-9
+    picture = (tmp_path / "train_output" / "loss.svg").read_text()
+    assert picture.startswith("<?xml")
+
+
+def test_a_backend_that_learns_something_else_is_an_error(load):
+    example = load("train")
+    with pytest.raises(AssertionError, match="fused"):
+        example.compare({"reference": [2.0, 1.0], "fused": [2.0, 1.00001]})
+
+
+def test_two_processes_learn_what_one_does(run, tmp_path):
+    run("train", *QUICK, "--backend", "fused")
+    alone = results(tmp_path)["losses"]["fused"]
+    arguments = (*QUICK, "--backend", "fused", "--out", "together")
+    run("train", *arguments, through=TORCHRUN)
+    together = results(tmp_path, "together")["losses"]["fused"]
+    torch.testing.assert_close(together, alone)
+
+
+def test_a_killed_run_goes_on_where_it_was(run, start, tmp_path):
+    arguments = (*QUICK[:2], "--steps", "300", "--backend", "fused")
+    run("train", *arguments, "--out", "straight")
+    checkpoint = tmp_path / "killed" / "fused.pt"
+    process = start("train", *arguments, "--out", "killed")
+    deadline = time.monotonic() + PATIENCE_S
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    assert FIRST_SAVE <= len(torch.load(checkpoint, weights_only=True)["losses"]) < 300
+
+    run("train", *arguments, "--out", "killed")
+    assert results(tmp_path, "killed")["losses"] == results(tmp_path, "straight")["losses"]
+
+
+def test_a_checkpoint_of_another_run_is_refused(run):
+    run("train", *QUICK, "--backend", "reference")
+    output = run("train", "--state-size", "13", "--backend", "reference", fails=True)
+    assert "was made with {'steps': 60, 'state_size': 12" in " ".join(output.split())
+    assert "choose another --out" in output
+
+
+def test_a_damaged_checkpoint_is_named(run, tmp_path):
+    (tmp_path / "train_output").mkdir()
+    (tmp_path / "train_output" / "reference.pt").write_bytes(b"not a checkpoint")
+    output = run("train", *QUICK, "--backend", "reference", fails=True)
+    assert "train_output/reference.pt is damaged" in output
+    assert "delete it to start again" in output
+
+
+def test_an_unknown_backend_is_named(run):
+    output = run("train", "--backend", "abacus", fails=True)
+    assert "--backend must be one of reference" in output
+    assert "got abacus" in output
