@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -16,8 +17,11 @@ from matrix.machine import this_machine
 from matrix.plan import Placed, expand, place, select
 from matrix.processes import Stopped
 from matrix.progress import Progress
-from matrix.results import FAILED
-from matrix.run import run, tools
+from matrix.results import FAILED, NOT_RUN, Result, kept
+from matrix.run import build, run, tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Committed files that are made from matrix.toml: each module can check() and write() its own.
 MADE = (readme, variants)
@@ -43,6 +47,16 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         "--write", action="store_true", help="only write what is made from matrix.toml anew"
     )
     parser.add_argument("--list", action="store_true", help="only list the rows")
+    parser.add_argument("--build", action="store_true", help="only build the rows' wheels")
+    parser.add_argument(
+        "--prebuilt", action="store_true", help="build nothing: a row whose wheel is missing fails"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="run nothing: report what earlier runs have kept"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="a row that was not run counts as failed"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="rows at a time")
     parser.add_argument(
@@ -77,6 +91,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if chosen.list:
         return list_rows(placed, console, as_json=chosen.json)
+    if chosen.report:
+        return conclude(tuple(kept(BUILD / "rows", p) for p in placed), chosen, console)
     return run_rows(matrix, placed, chosen, console)
 
 
@@ -128,8 +144,18 @@ def run_rows(
     """Run the rows and report."""
     try:
         with Progress(console) as progress:
-            shared = tools(matrix, this_machine(), BUILD, progress, chosen.jobs)
-            results = run(placed, shared, jobs=chosen.jobs, resume=chosen.resume)
+            shared = tools(
+                matrix,
+                this_machine(),
+                BUILD,
+                progress,
+                chosen.jobs,
+                prebuilt=chosen.prebuilt,
+            )
+            if chosen.build:
+                results = build(placed, shared, jobs=chosen.jobs)
+            else:
+                results = run(placed, shared, jobs=chosen.jobs, resume=chosen.resume)
     except (KeyboardInterrupt, Stopped):
         console.print("interrupted: what is proven is kept; go on with --resume", style="yellow")
         return INTERRUPTED
@@ -141,12 +167,35 @@ def run_rows(
             markup=False,
         )
         return 2
+    return conclude(results, chosen, console)
+
+
+def conclude(results: tuple[Result, ...], chosen: argparse.Namespace, console: Console) -> int:
+    """Write the report; the exit code."""
     document = report.write(BUILD, chosen.tier, results)
     if chosen.json:
         print(json.dumps(document, indent=1))
     console.print(report.summary(results))
     console.print(f"report: {shown(BUILD / 'index.html')}, {shown(BUILD / 'report.json')}")
-    return 1 if any(result.status == FAILED for result in results) else 0
+    built = [] if chosen.build else different_builds(results)
+    for sentence in built:
+        console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
+    bad = {FAILED, NOT_RUN} if chosen.strict and not chosen.build else {FAILED}
+    return 1 if built or any(result.status in bad for result in results) else 0
+
+
+def different_builds(results: Iterable[Result]) -> list[str]:
+    """A sentence for each wheel that was not one file in every row that names it."""
+    hashes: dict[str, set[str]] = {}
+    for result in results:
+        if result.artifact:
+            hashes.setdefault(result.artifact["name"], set()).add(result.artifact["sha256"])
+    return [
+        f"{name}: the rows were run on {len(found)} different wheels of this name; "
+        "run them again without --resume"
+        for name, found in hashes.items()
+        if len(found) > 1
+    ]
 
 
 def shown(path: Path) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matrix.processes import Processes
 
 LIMIT_S = 900.0
+RECORD = "artifact.json"
 # What a build must not see: results, caches, and the history.
 LEFT_OUT = shutil.ignore_patterns(
     ".*", "build", "dist", "tests", "matrix", "__pycache__", "*.egg-info", "lib"
@@ -85,6 +86,20 @@ class Builder:
     folder: Path
     processes: Processes
 
+    def home(self, recipe: Recipe) -> Path:
+        """Where the wheel of a recipe lies."""
+        return self.folder / f"{recipe.name}-{text_hash(*asdict(recipe).values())[:12]}"
+
+    def known(self, recipe: Recipe) -> Artifact | None:
+        """The wheel of a recipe, if it is there and whole; the folder may have been moved here."""
+        home = self.home(recipe)
+        record = read_json(home / RECORD)
+        if record is None:
+            return None
+        artifact = Artifact(**{**record, "path": str(home / record["wheel"])})
+        whole = Path(artifact.path).is_file() and sha256(Path(artifact.path)) == artifact.sha256
+        return artifact if whole else None
+
     def build(
         self, recipe: Recipe, compiler: CompilerFound, environment: Environment, log: Path
     ) -> Artifact:
@@ -93,15 +108,9 @@ class Builder:
         Raises:
             BuildFailed: the compiler failed, or left no wheel or more than one.
         """
-        home = self.folder / f"{recipe.name}-{text_hash(*asdict(recipe).values())[:12]}"
-        record = home / "artifact.json"
-        known = read_json(record)
-        if (
-            known
-            and Path(known["path"]).is_file()
-            and sha256(Path(known["path"])) == known["sha256"]
-        ):
-            return Artifact(**known)
+        if (known := self.known(recipe)) is not None:
+            return known
+        home = self.home(recipe)
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
         with tempfile.TemporaryDirectory(prefix="source-", dir=home) as folder:
@@ -134,5 +143,5 @@ class Builder:
             seconds=round(ended.seconds, 2),
             path=str(wheels[0]),
         )
-        write_json(record, asdict(artifact))
+        write_json(home / RECORD, asdict(artifact))
         return artifact

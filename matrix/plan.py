@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from matrix.machine import CompilerFound, Interpreter, Machine
 
-SELECTABLE = ("torch", "python", "binding", "compiler", "cuda", "suite", "packages")
+SELECTABLE = ("torch", "python", "binding", "compiler", "cuda", "suite", "packages", "id")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from matrix.files import read_json, write_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from matrix.plan import Placed, Row
+
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
 
@@ -127,6 +129,29 @@ def read(folder: Path, name: str) -> Result | None:
         )
     except (KeyError, TypeError):
         return None
+
+
+def begin(row: Row, key: str = "") -> Result:
+    """The result of a row before anything was run."""
+    return Result(
+        id=row.id,
+        torch=row.torch,
+        python=row.python,
+        binding=row.binding,
+        compiler=row.compiler,
+        cuda=row.cuda,
+        packages=row.packages,
+        suite=row.suite,
+        tier=row.tier,
+        odd=row.reason,
+        key=key,
+    )
+
+
+def kept(folder: Path, placed: Placed) -> Result:
+    """The result an earlier run has kept for a row, here or on another machine."""
+    absent = dataclasses.replace(begin(placed.row), reason="no run of this row has been kept")
+    return read(folder, placed.row.id) or absent
 
 
 def read_junit(path: Path) -> Counts | None:

@@ -23,7 +23,7 @@ from matrix.build import Artifact, Builder, BuildFailed, recipe
 from matrix.config import ROOT, Matrix, series
 from matrix.environments import Environment, EnvironmentFailed, Maker
 from matrix.files import SOURCES, TESTS, source_hash, text_hash
-from matrix.results import FAILED, PASSED, Result
+from matrix.results import FAILED, PASSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -68,6 +68,8 @@ class Tools:
     environments: Once[Environment]
     artifacts: Once[Artifact]
     workers: int
+    # Whether rows may only take wheels that are there already.
+    prebuilt: bool = False
 
     @property
     def rows(self) -> Path:
@@ -84,19 +86,7 @@ class RowRun:
         self.tools = tools
         self.phase = "environment"
         self.work = tools.folder / "work" / row.id
-        self.result = Result(
-            id=row.id,
-            torch=row.torch,
-            python=row.python,
-            binding=row.binding,
-            compiler=row.compiler,
-            cuda=row.cuda,
-            packages=row.packages,
-            suite=row.suite,
-            tier=row.tier,
-            odd=row.reason,
-            key=self._key(),
-        )
+        self.result = results.begin(row, self._key())
 
     def _key(self) -> str:
         placed = self.placed
@@ -125,6 +115,15 @@ class RowRun:
         """Whether its speed is known, too."""
         return self.proven and bool(self.result.speed)
 
+    def build(self) -> None:
+        """Nothing but the wheel: the row stays "not run"."""
+        if self.placed.missing:
+            self._keep(reason=self.placed.missing)
+            return
+        with self._failing():
+            self._build()
+            self._keep(reason="only built")
+
     def prove(self) -> None:
         """Everything but the speed. What fails is the row, never the run."""
         if self.placed.missing:
@@ -135,7 +134,8 @@ class RowRun:
             folder.mkdir(parents=True)
         with self._failing():
             environment = self._environment()
-            artifact = self._build(environment)
+            artifact = self._build()
+            self._set(packages=environment.flavour)
             self._install(environment, artifact)
             self._audit(environment, artifact)
             self._load(environment)
@@ -177,19 +177,25 @@ class RowRun:
         finally:
             self._set(seconds={**self.result.seconds, phase: round(time.monotonic() - started, 2)})
 
-    def _build(self, environment: Environment) -> Artifact:
+    def _build(self) -> Artifact:
         compiler = self.placed.compiler
         assert compiler is not None
         wanted = recipe(self.tools.matrix, self.placed.row, compiler)
-        with self._timed("environment"):
-            on = self._environment_of(wanted.torch, "stubs")
         with self._timed("build"):
-            artifact = self.tools.artifacts(
-                wanted,
-                lambda: self.tools.builder.build(wanted, compiler, on, self._log("build")),
-            )
-        self._set(artifact=dataclasses.asdict(artifact), packages=environment.flavour)
-        return artifact
+            known = self.tools.builder.known(wanted)
+        if known is None and self.tools.prebuilt:
+            home = self.tools.builder.home(wanted)
+            raise RowFailed(f"there is no wheel in {home}: make it with `nox -s matrix -- --build`")
+        if known is None:
+            with self._timed("environment"):
+                on = self._environment_of(wanted.torch, "stubs")
+            with self._timed("build"):
+                known = self.tools.artifacts(
+                    wanted,
+                    lambda: self.tools.builder.build(wanted, compiler, on, self._log("build")),
+                )
+        self._set(artifact=dataclasses.asdict(known))
+        return known
 
     def _install(self, environment: Environment, artifact: Artifact) -> None:
         with self._timed("install"):

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from matrix.results import Result
 
 
-def tools(matrix: Matrix, machine: Machine, folder: Path, progress: Progress, jobs: int) -> Tools:
+def tools(
+    matrix: Matrix,
+    machine: Machine,
+    folder: Path,
+    progress: Progress,
+    jobs: int,
+    *,
+    prebuilt: bool = False,
+) -> Tools:
     """What the rows of a run share, under `folder`."""
     processes = Processes()
     return Tools(
@@ -36,7 +44,18 @@ def tools(matrix: Matrix, machine: Machine, folder: Path, progress: Progress, jo
         environments=Once(),
         artifacts=Once(),
         workers=max(1, (os.cpu_count() or 1) // jobs),
+        prebuilt=prebuilt,
     )
+
+
+def build(placed: Iterable[Placed], tools: Tools, *, jobs: int) -> tuple[Result, ...]:
+    """Build the wheels that rows need, `jobs` at a time, each once; nothing is tested."""
+    rows = [RowRun(p, tools) for p in placed]
+    tools.progress.start(len(rows), kept=0)
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in [pool.submit(row.build) for row in rows]:
+            done.result()
+    return tuple(row.result for row in rows)
 
 
 def run(placed: Iterable[Placed], tools: Tools, *, jobs: int, resume: bool) -> tuple[Result, ...]:

@@ -23,9 +23,12 @@ ALL = sorted(
 )
 
 
-def start(folder: Path, *, jobs: int = 2, resume: bool = False, **happenings: Any) -> Any:
+def start(
+    folder: Path, *, jobs: int = 2, resume: bool = False, mode: str = "", **happenings: Any
+) -> Any:
+    modes = [word for word in ("resume" if resume else "", mode) if word]
     return subprocess.Popen(
-        [sys.executable, str(DRIVER), str(folder), str(jobs), *(["resume"] if resume else [])],
+        [sys.executable, str(DRIVER), str(folder), str(jobs), *modes],
         env={**os.environ, "STANDIN": json.dumps(happenings)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -99,6 +102,28 @@ def test_a_run_killed_at_once_keeps_what_is_proven(tmp_path: Path) -> None:
     code, _ = finish(tmp_path, resume=True)
     assert code == 0
     assert sorted(rows(tmp_path)) == ALL
+
+
+def test_wheels_built_on_one_machine_are_tested_on_another(tmp_path: Path) -> None:
+    builds, tests = tmp_path / "builds", tmp_path / "tests"
+    code, told = finish(builds, mode="build")
+    assert code == 0, told
+    assert {row["reason"] for row in rows(builds).values()} == {"only built"}
+    tests.mkdir()
+    (builds / "artifacts").rename(tests / "artifacts")
+    code, told = finish(tests, mode="prebuilt")
+    assert code == 0, told
+    hashes = {name: row["artifact"]["sha256"] for name, row in rows(builds).items()}
+    assert {name: row["artifact"]["sha256"] for name, row in rows(tests).items()} == hashes
+
+
+def test_a_row_told_to_build_nothing_fails_without_its_wheel(tmp_path: Path) -> None:
+    code, _ = finish(tmp_path, mode="prebuilt")
+    assert code == 1
+    for row in rows(tmp_path).values():
+        assert row["reason"].startswith("build: there is no wheel in")
+        assert row["reason"].endswith("make it with `nox -s matrix -- --build`")
+    assert not (tmp_path / "artifacts").exists()
 
 
 def test_an_interrupted_run_stops_its_children(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs the real runner over stand-in environments: `run.py FOLDER JOBS [resume]`.
+"""Runs the real runner over stand-in environments: `run.py FOLDER JOBS [resume|build|prebuilt]`.
 
 A process of its own, so that a test can kill it as a user, or the kernel, would.
 """
@@ -22,7 +22,7 @@ from matrix.once import Once
 from matrix.plan import expand, place
 from matrix.processes import Processes
 from matrix.progress import Progress
-from matrix.run import run
+from matrix.run import build, run
 
 STANDIN = Path(__file__).with_name("python.py")
 MATRIX = """
@@ -92,10 +92,14 @@ def main() -> int:
             environments=Once(),
             artifacts=Once(),
             workers=1,
+            prebuilt="prebuilt" in sys.argv,
         )
         placed = place(matrix, expand(matrix, "local"), machine)
         try:
-            results = run(placed, tools, jobs=jobs, resume=resume)
+            if "build" in sys.argv:
+                results = build(placed, tools, jobs=jobs)
+            else:
+                results = run(placed, tools, jobs=jobs, resume=resume)
         except KeyboardInterrupt:
             return 130
     report.write(folder, "local", results)
