@@ -80,8 +80,8 @@ def main(argv: list[str] | None = None) -> int:
         matrix = config.load()
         broken = [*map(str, rules.violations(matrix))]
         if chosen.check:
-            return check(broken + [line for made in MADE for line in made.check()], console)
-        if broken:
+            broken += [line for made in MADE for line in made.check()]
+        if chosen.check or broken:
             return check(broken, console)
         placed = place(matrix, expand(matrix, chosen.tier), this_machine())
         if chosen.select:
@@ -94,25 +94,6 @@ def main(argv: list[str] | None = None) -> int:
     if chosen.report:
         return conclude(tuple(kept(BUILD / "rows", p) for p in placed), chosen, console)
     return run_rows(matrix, placed, chosen, console)
-
-
-def verdict(
-    broken: tuple[rules.Violation, ...],
-    drifted: tuple[str, ...],
-    console: Console,
-    *,
-    as_json: bool,
-) -> int:
-    """The exit code of a check; the drift of what is made from matrix.toml is told here."""
-    for sentence in drifted:
-        console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
-    if as_json:
-        found = [asdict(violation) for violation in broken]
-        found += [{"line": 0, "rule": "recipe", "message": sentence} for sentence in drifted]
-        print(json.dumps(found, indent=1))
-    elif not broken and not drifted:
-        console.print("matrix.toml: every rule holds; the recipe follows it")
-    return 1 if broken or drifted else 0
 
 
 def check(troubles: list[str], console: Console) -> int:

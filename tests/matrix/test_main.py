@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from matrix import __main__ as tool
 from matrix import config, results
-from matrix.machine import this_machine
+from matrix.machine import Interpreter, Machine
 from matrix.plan import expand, place
 
-if TYPE_CHECKING:
-    from pathlib import Path
+MACHINE = Machine(Interpreter(Path("python"), "3.11.7"), (), (), None, gpu=False)
+ROWS = ["--tier", "pr", "--select", "python=3.13"]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tool, "BUILD", tmp_path)
+    monkeypatch.setattr(tool, "this_machine", lambda: MACHINE)
     return tmp_path
 
 
 def keep(folder: Path, status: str, sha256: str = "aa") -> None:
     """Results of every row of the tier `pr`, as a run on other machines leaves them."""
     matrix = config.load()
-    for placed in place(matrix, expand(matrix, "pr"), this_machine()):
+    for placed in place(matrix, expand(matrix, "pr"), MACHINE):
         artifact = {"name": "wheel", "wheel": "a.whl", "sha256": sha256, "bytes": 1, "seconds": 1.0}
         result = results.begin(placed.row)
         done = dataclasses.replace(result, status=status, artifact=artifact)
@@ -37,7 +38,7 @@ def test_a_report_is_made_of_what_other_runs_kept(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep(folder, results.PASSED)
-    assert tool.main(["--tier", "pr", "--report", "--strict", "--json"]) == 0
+    assert tool.main([*ROWS, "--report", "--strict", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {row["status"] for row in document["rows"]} == {"passed"}
     assert json.loads((folder / "report.json").read_text()) == document
@@ -46,8 +47,8 @@ def test_a_report_is_made_of_what_other_runs_kept(
 def test_a_row_nobody_ran_is_not_run_and_fails_a_strict_report(folder: Path) -> None:
     keep(folder, results.PASSED)
     next((folder / "rows").iterdir()).unlink()
-    assert tool.main(["--tier", "pr", "--report"]) == 0
-    assert tool.main(["--tier", "pr", "--report", "--strict"]) == 1
+    assert tool.main([*ROWS, "--report"]) == 0
+    assert tool.main([*ROWS, "--report", "--strict"]) == 1
     (missing,) = (
         row
         for row in json.loads((folder / "report.json").read_text())["rows"]
@@ -59,7 +60,7 @@ def test_a_row_nobody_ran_is_not_run_and_fails_a_strict_report(folder: Path) -> 
 
 def test_a_failed_row_fails_the_report(folder: Path) -> None:
     keep(folder, results.FAILED)
-    assert tool.main(["--tier", "pr", "--report"]) == 1
+    assert tool.main([*ROWS, "--report"]) == 1
 
 
 def test_rows_on_different_builds_of_one_wheel_fail_the_report(
@@ -70,5 +71,5 @@ def test_rows_on_different_builds_of_one_wheel_fail_the_report(
     row = json.loads(path.read_text())
     row["artifact"]["sha256"] = "bb"
     path.write_text(json.dumps(row))
-    assert tool.main(["--tier", "pr", "--report"]) == 1
+    assert tool.main([*ROWS, "--report"]) == 1
     assert "wheel: the rows were run on 2 different wheels" in capsys.readouterr().out
