@@ -103,13 +103,21 @@ void check_shape(const char* op, const char* name, const Tensor& tensor, const c
                   shape_string(tensor));
 }
 
+// torch passes None for a required tensor as one that is not defined.
+template <class Tensor>
+void check_defined(const char* op, const char* name, const Tensor& tensor) {
+  STD_TORCH_CHECK(tensor.defined(), "lltm::", op, ": ", name, " must be a Tensor, got None");
+}
+
 template <class Api, class Tensor>
 void check_kind(const char* op, const char* name, const Tensor& tensor, const Tensor& input) {
+  check_defined(op, name, tensor);
   STD_TORCH_CHECK(tensor.scalar_type() == input.scalar_type(), "lltm::", op, ": ", name,
                   " must have the dtype of input, ", torch::headeronly::toString(input.scalar_type()),
                   ", got ", torch::headeronly::toString(tensor.scalar_type()));
   STD_TORCH_CHECK(Api::same_device(tensor, input), "lltm::", op, ": ", name,
-                  " must be on the device of input");
+                  " must be on the device of input, ", Api::device_name(input), ", got ",
+                  Api::device_name(tensor));
 }
 
 // The arguments that cell and sequence have in common; `input` has been checked for rank.
@@ -150,6 +158,7 @@ template <class Api, class Tensor>
 CellSizes check_cell(const char* op, const Tensor& input, const Tensor& weights,
                      const std::optional<Tensor>& bias, const Tensor& old_h, const Tensor& old_cell,
                      double alpha) {
+  check_defined(op, "input", input);
   STD_TORCH_CHECK(input.dim() == 2, "lltm::", op, ": input must have 2 dimensions [B, F], got ",
                   shape_string(input));
   return check_common<Api>(op, "old_h", "old_cell", input, weights, bias, old_h, old_cell, alpha);
@@ -159,6 +168,7 @@ template <class Api, class Tensor>
 SequenceSizes check_sequence(const char* op, const Tensor& input, const Tensor& weights,
                              const std::optional<Tensor>& bias, const Tensor& h0, const Tensor& c0,
                              double alpha) {
+  check_defined(op, "input", input);
   STD_TORCH_CHECK(input.dim() == 3, "lltm::", op, ": input must have 3 dimensions [T, B, F], got ",
                   shape_string(input));
   return {input.size(0), check_common<Api>(op, "h0", "c0", input, weights, bias, h0, c0, alpha)};

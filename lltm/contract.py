@@ -8,6 +8,7 @@ what came.
 from __future__ import annotations
 
 import math
+import numbers
 
 import torch
 from torch import Tensor
@@ -15,14 +16,26 @@ from torch import Tensor
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
+CELL_TENSORS = ("input", "weights", "bias", "old_h", "old_cell")
+SEQUENCE_TENSORS = ("input", "weights", "bias", "h0", "c0")
+
+
+def check_types(op: str, names: tuple[str, ...], values: tuple[object, ...]) -> None:
+    """Raise TypeError for the first value that is no tensor; ``bias`` may be None.
+
+    The dispatcher would refuse it too, but with its own words and a RuntimeError.
+    """
+    for name, value in zip(names, values, strict=True):
+        if not (isinstance(value, Tensor) or (value is None and name == "bias")):
+            raise TypeError(f"lltm::{op}: {name} must be a Tensor, got {type(value).__name__}")
+
+
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise RuntimeError(message)
 
 
-def _check_tensor(op: str, name: str, value: object, like: Tensor | None) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"lltm::{op}: {name} must be a Tensor, got {type(value).__name__}")
+def _check_tensor(op: str, name: str, value: Tensor, like: Tensor | None) -> None:
     if like is None:
         _require(
             value.dtype in DTYPES,
@@ -82,6 +95,8 @@ def _check(
             _check_shape(op, "bias", bias, flat, "[3S] or [1, 3S]")
         else:
             _check_shape(op, "bias", bias, row, "[3S] or [1, 3S]")
+    if not isinstance(alpha, (numbers.Real, torch.SymFloat)):
+        raise TypeError(f"lltm::{op}: alpha must be a float, got {type(alpha).__name__}")
     _require(
         math.isfinite(alpha) and alpha >= 0,
         f"lltm::{op}: alpha must be finite and not negative, got {alpha}",
@@ -96,7 +111,8 @@ def check_cell(
     old_cell: Tensor,
     alpha: float,
 ) -> None:
-    """Raise RuntimeError (TypeError for a non-tensor) if a cell argument breaks the contract."""
+    """Raise RuntimeError if a cell argument breaks the contract (TypeError for its type)."""
+    check_types("cell", CELL_TENSORS, (input, weights, bias, old_h, old_cell))
     states = (("old_h", old_h), ("old_cell", old_cell))
     _check("cell", "B", input, weights, bias, states, alpha)
 
@@ -109,5 +125,6 @@ def check_sequence(
     c0: Tensor,
     alpha: float,
 ) -> None:
-    """Raise RuntimeError (TypeError for a non-tensor) if a sequence argument breaks it."""
+    """Raise RuntimeError if a sequence argument breaks the contract (TypeError for its type)."""
+    check_types("sequence", SEQUENCE_TENSORS, (input, weights, bias, h0, c0))
     _check("sequence", "T, B", input, weights, bias, (("h0", h0), ("c0", c0)), alpha)

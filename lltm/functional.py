@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from lltm import backends
+from lltm import backends, contract
 
 
 def lltm_cell(
@@ -52,6 +52,7 @@ def lltm_cell(
             lltm_cell, tensors, *tensors, alpha, backend=backend
         )
         return result
+    contract.check_types("cell", contract.CELL_TENSORS, tensors)
     return backends.select(backend, input).cell(input, weights, bias, old_h, old_cell, alpha)
 
 
@@ -91,4 +92,5 @@ def lltm_sequence(
             lltm_sequence, tensors, *tensors, alpha, backend=backend
         )
         return result
+    contract.check_types("sequence", contract.SEQUENCE_TENSORS, tensors)
     return backends.select(backend, input).sequence(input, weights, bias, h0, c0, alpha)

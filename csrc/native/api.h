@@ -8,6 +8,7 @@
 #include <ATen/ops/mm.h>
 
 #include <initializer_list>
+#include <string>
 #include <type_traits>
 
 #include "../cpu/types.h"
@@ -38,6 +39,7 @@ struct Api {
   using Tensor = at::Tensor;
 
   static bool same_device(const Tensor& a, const Tensor& b) { return a.device() == b.device(); }
+  static std::string device_name(const Tensor& tensor) { return tensor.device().str(); }
 
   static Tensor contiguous(const Tensor& tensor) { return tensor.contiguous(); }
 

@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <initializer_list>
+#include <string>
 
 #include "../cpu/types.h"
 #include "../host/matrix.h"
@@ -44,6 +45,15 @@ struct Api {
 
   static bool same_device(const Tensor& a, const Tensor& b) {
     return a.device().type() == b.device().type() && a.get_device_index() == b.get_device_index();
+  }
+  static std::string device_name(const Tensor& tensor) {
+    using torch::headeronly::DeviceType;
+    const DeviceType type = tensor.device().type();
+    if (type == DeviceType::CPU) return "cpu";
+    if (type == DeviceType::Meta) return "meta";
+    const std::string index = std::to_string(tensor.get_device_index());
+    if (type == DeviceType::CUDA) return "cuda:" + index;
+    return "device type " + std::to_string(static_cast<int>(type)) + ":" + index;
   }
 
   static Tensor contiguous(const Tensor& tensor) {
