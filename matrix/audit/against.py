@@ -74,6 +74,9 @@ def resolve(
         return Verdict(torch.version, str(torch.path), outcome, reason, tuple(missing))
 
     places = list(_places(elf, torch, siblings))
+    core = torch.path / "lib" / "libtorch_cpu.so"
+    if core.is_file() and (machine := _provider(core).machine) != elf.machine:
+        return verdict("fails", f"it is for {elf.machine}, this torch for {machine}")
     found = {name: _find(name, places, elf.machine) for name in elf.needed}
     lost = [name for name, provider in found.items() if provider is None]
     if lost:

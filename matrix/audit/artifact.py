@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conda_package_streaming.exceptions import CaseInsensitiveFileSystemError, SafetyError
 from conda_package_streaming.extract import extract
 from packaging.metadata import Metadata
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -27,12 +26,26 @@ class ArtifactError(ValueError):
     """The file cannot be audited; the message says what was expected, what came and what to do."""
 
 
+# torch's own libraries, also under the names that auditwheel gives to grafted ones.
+TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)(?:[_-][\w-]+)?(?:\.[0-9a-f]{8})?\.so[.\d]*")
+
+
+def is_torch_library(name: str) -> bool:
+    """Whether a file name is that of one of torch's own libraries."""
+    return TORCH_LIBRARY.fullmatch(name) is not None
+
+
 @dataclass(frozen=True)
 class Member:
     """One library of an artifact; `name` is its path inside the artifact."""
 
     name: str
     path: Path
+
+    @property
+    def is_torch(self) -> bool:
+        """Whether it is one of torch's own libraries."""
+        return is_torch_library(self.path.name)
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,12 @@ class Artifact:
     members: tuple[Member, ...]
     tags: frozenset[Tag] = frozenset()
     torch: str | None = None
+
+    @property
+    def bundled(self) -> tuple[Member, ...]:
+        """The libraries of torch packed with others; torch's own packages bundle nothing."""
+        own = tuple(member for member in self.members if member.is_torch)
+        return own if len(own) < len(self.members) else ()
 
 
 @contextmanager
@@ -128,7 +147,7 @@ def _pinned_torch(root: Path) -> str | None:
 def _conda(path: Path, scratch: Path) -> Artifact:
     try:
         extract(str(path), str(scratch))
-    except (OSError, zipfile.BadZipFile, SafetyError, CaseInsensitiveFileSystemError) as error:
+    except Exception as error:  # zip, tar and zstd each have damage of their own to report
         raise ArtifactError(
             f"{path} is no well-formed conda package: {error}; build it again"
         ) from error

@@ -11,15 +11,18 @@ from matrix.audit.artifact import ArtifactError, opened
 from matrix.audit.fatbin import FatbinError
 from matrix.audit.policy import default_policy
 from matrix.audit.report import Finding, LibraryReport, Report
-from matrix.audit.rules import RULES, Subject, is_torch_library
+from matrix.audit.rules import RULES, Subject, bundled_torch, not_run
 from matrix.audit.torches import find_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from matrix.audit.artifact import Artifact, Member
+    from matrix.audit.elf import Elf
+    from matrix.audit.facts import Facts
     from matrix.audit.policy import Policy
+    from matrix.audit.rules import Outcome, Rule
     from matrix.audit.torches import Torch
 
 
@@ -38,30 +41,42 @@ def audit(path: Path, policy: Policy | None = None, against: Iterable[Path] = ()
     held_to = policy or default_policy()
     torches = [find_torch(place) for place in against]
     with opened(path) as artifact:
-        own = [member for member in artifact.members if is_torch_library(member)]
-        rest = [member for member in artifact.members if member not in own]
+        read = {member: _read(artifact, member) for member in artifact.members}
         return Report(
             artifact=artifact.name,
             sha256=hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None,
             policy=held_to,
-            libraries=tuple(_library(artifact, m, held_to, torches) for m in rest or own),
-            skipped={m.name: "it is a library of torch itself" for m in (own if rest else ())},
+            libraries=tuple(_library(artifact, m, held_to, torches, read) for m in read),
         )
 
 
-def _library(
-    artifact: Artifact, member: Member, policy: Policy, torches: list[Torch]
-) -> LibraryReport:
+def _read(artifact: Artifact, member: Member) -> tuple[Elf, Facts]:
     try:
-        facts_of_elf = elf.read(member.path)
-        derived = facts.derive(facts_of_elf, member.name)
+        elf_file = elf.read(member.path)
+        return elf_file, facts.derive(elf_file, member.name)
     except (elf.NotElfError, FatbinError) as error:
         raise ArtifactError(f"{artifact.name}: {member.name}: {error}") from error
-    siblings = [other.path for other in artifact.members]
+
+
+def _library(
+    artifact: Artifact,
+    member: Member,
+    policy: Policy,
+    torches: list[Torch],
+    read: Mapping[Member, tuple[Elf, Facts]],
+) -> LibraryReport:
+    elf_file, derived = read[member]
+    others = [other for other in read if other != member]
+    siblings = [other.path for other in others]
+    wanted = frozenset(symbol.name for other in others for symbol in read[other][0].undefined)
     built_on = policy.torch or artifact.torch
-    verdicts = tuple(resolve(facts_of_elf, derived, t, built_on, siblings) for t in torches)
-    subject = Subject(artifact, member, facts_of_elf, derived, policy, verdicts)
-    outcomes = ((rule, rule.check(subject)) for rule in RULES)
+    uses_torch = derived.binding != "none" and not member.is_torch
+    verdicts = tuple(
+        resolve(elf_file, derived, torch, built_on, siblings)
+        for torch in (torches if uses_torch else ())
+    )
+    subject = Subject(artifact, member, elf_file, derived, policy, verdicts, wanted)
+    outcomes = ((rule, _outcome(rule, subject)) for rule in RULES)
     return LibraryReport(
         name=member.name,
         facts=derived,
@@ -71,3 +86,10 @@ def _library(
         ),
         verdicts=verdicts,
     )
+
+
+def _outcome(rule: Rule, subject: Subject) -> Outcome:
+    """A library of torch that was packed along is wrong as a whole: nothing else is asked of it."""
+    if subject.member in subject.artifact.bundled and rule.check is not bundled_torch:
+        return not_run("a library of torch", "bundled-torch already fails")
+    return rule.check(subject)

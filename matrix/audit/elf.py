@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Marks the linker puts into every library; nobody calls them.
 LINKER_MARKS = frozenset(
     {"_init", "_fini", "_end", "_edata", "_etext", "__bss_start", "__data_start", "end", "edata"}
+    | {"_bss_end__", "__bss_end__", "__bss_start__", "__end__"}  # on aarch64
 )
 MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64", "EM_PPC64": "ppc64le"}
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GCC = re.compile(r"GCC: \(.*?\) (\d+(?:\.\d+)+)")
 CLANG = re.compile(r"clang version (\d+(?:\.\d+)+)")
-CUDART = re.compile(r"libcudart\.so\.(\d+)")
+CUDART = re.compile(r"libcudart(?:[.-][0-9a-f]{8})?\.so\.(\d+)")
 CPYTHON = re.compile(r"\.cpython-(\d+t?)-")
 
 

@@ -113,6 +113,8 @@ def bounds() -> Bounds:
 
 def combine(matrix: config.Matrix, audit: dict[str, Any]) -> Bounds:
     """The matrix's own tables and its `[audit]` section, as the audit needs them."""
+    families = {"g++": "gcc", "clang++": "clang"}
+    cxx20 = {families[row.name]: str(row.cxx20) for row in matrix.compilers}
     return Bounds(
         target=matrix.stable.target,
         gcc_abi=audit["gcc_abi"],
@@ -120,7 +122,7 @@ def combine(matrix: config.Matrix, audit: dict[str, Any]) -> Bounds:
         cxx11_abi_since=audit["cxx11_abi_since"],
         ceilings=Ceilings(**audit["ceilings"]),
         cxx={release.series: release.cxx for release in matrix.torch},
-        floors={row["cxx"]: Floor(**row) for row in audit["floors"]},
+        floors={17: Floor(17, **audit["cxx17"]), 20: Floor(20, **cxx20)},
         nvcc={
             row.version: Nvcc(row.version, audit["ptx"].get(row.version), row.gxx, row.clangxx)
             for row in matrix.cuda

@@ -67,14 +67,12 @@ class Report:
         sha256: the hash of the file; None for a folder.
         policy: what it was held to.
         libraries: one report for each extension or plain library in it.
-        skipped: libraries that were not audited, each with the reason.
     """
 
     artifact: str
     sha256: str | None
     policy: Policy
     libraries: tuple[LibraryReport, ...]
-    skipped: dict[str, str]
 
     @property
     def ok(self) -> bool:
@@ -108,8 +106,6 @@ def render(report: Report, console: Console) -> None:
             console.print(_verdicts_table(library))
         for finding in library.failed:
             console.print(_advice(finding))
-    for name, reason in report.skipped.items():
-        console.print(Text(f"not audited: {name}, {reason}", style="dim"))
     console.print(_summary(report))
 
 

@@ -15,6 +15,7 @@ from packaging.version import Version
 from matrix.audit import abi3, shims, symbols
 from matrix.audit import manylinux as policies
 from matrix.audit.architectures import images_of
+from matrix.audit.artifact import is_torch_library
 from matrix.audit.policy import CPU, bounds
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 Status = Literal["passed", "failed", "not run"]
 
-TORCH_LIBRARIES = ("libtorch*.so", "libc10*.so")
 CUDA_LIBRARIES = ("libcudart.so.*", "libcu*.so.*", "libnv*.so.*", "libnccl.so.*")
 LOADER = ("ld-linux*.so.*",)
 VISIBLE = 5  # names listed in a message
@@ -53,6 +53,7 @@ class Subject:
     facts: Facts
     policy: Policy
     verdicts: tuple[Verdict, ...]
+    wanted: frozenset[str] = frozenset()  # symbols that the artifact's other libraries take
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,8 @@ def torch_linked(subject: Subject) -> Outcome:
     cuda = any(name in known and known[name].cuda for name in facts.shims)
     cuda = cuda or any("c10::cuda::" in name or "at::cuda::" in name for name in facts.torch_cxx)
     wanted = ["libtorch_cuda.so or libc10_cuda.so"] if cuda else ["a library of torch"]
-    patterns = ("libtorch_cuda.so", "libc10_cuda.so") if cuda else TORCH_LIBRARIES
-    found = [name for name in facts.needed if _matches(name, TORCH_LIBRARIES)]
-    linked = any(_matches(name, patterns) for name in facts.needed)
+    found = [name for name in facts.needed if is_torch_library(name)]
+    linked = any(not cuda or "cuda" in name for name in found)
     return judged(linked, ", ".join(found) or "none", ", ".join(wanted))
 
 
@@ -279,7 +279,6 @@ def needed(subject: Subject) -> Outcome:
     """It links nothing but torch, CUDA and what every manylinux system has."""
     siblings = {member.path.name for member in subject.artifact.members}
     allowed = (
-        *TORCH_LIBRARIES,
         *(() if subject.policy.cuda == CPU else CUDA_LIBRARIES),
         *LOADER,
         *policies.system_libraries(subject.elf.machine),
@@ -288,7 +287,7 @@ def needed(subject: Subject) -> Outcome:
     strange = [
         name
         for name in subject.facts.needed
-        if "/" in name or not (_matches(name, allowed) or name in siblings)
+        if not (is_torch_library(name) or name in siblings or _matches(name, allowed))
     ]
     expected = "torch, CUDA, the C and C++ run-times"
     if strange:
@@ -304,14 +303,10 @@ def rpath(subject: Subject) -> Outcome:
 
 
 def bundled_torch(subject: Subject) -> Outcome:
-    """The artifact holds no library of torch."""
-    inside = [m.name for m in subject.artifact.members if is_torch_library(m)]
-    return judged(not inside, listed(inside) or "none", "none")
-
-
-def is_torch_library(member: Member) -> bool:
-    """Whether a file is named as one of torch's own libraries."""
-    return _matches(member.path.name, (*TORCH_LIBRARIES, "libtorch*.so.*", "libc10*.so.*"))
+    """It is no library of torch packed beside an extension."""
+    inside = subject.member in subject.artifact.bundled
+    found = "a library of torch" if inside else "no library of torch"
+    return judged(not inside, found, "no library of torch")
 
 
 def cuda_runtime(subject: Subject) -> Outcome:
@@ -358,22 +353,23 @@ def text_relocations(subject: Subject) -> Outcome:
 
 
 def exports(subject: Subject) -> Outcome:
-    """It exports its init function and nothing else of its own."""
+    """It exports its init function, what its own package takes from it, and nothing else."""
     if subject.facts.binding == "none" and subject.facts.python == "none":
         return not_run("a plain library", "exporting is what a plain library is for")
     strange = [symbol.name for symbol in subject.elf.exported if not _may_export(symbol, subject)]
     found = listed(symbols.brief(name) for name in strange) or "init function at most"
-    return judged(not strange, found, "the init function")
+    return judged(not strange, found, "the init function, or what its package uses")
 
 
 def _may_export(symbol: Symbol, subject: Subject) -> bool:
-    """Weak symbols of std are in every library, those of torch's headers in native extensions."""
-    if _matches(symbol.name, ("PyInit_*", *subject.policy.exports)):
-        return True
-    inline = symbols.is_std(symbol.name) or (
-        subject.facts.binding == "native" and symbols.is_torch_inline(symbol.name)
+    """Every library has symbols of std, every native extension weak ones of torch's headers."""
+    native = subject.facts.binding == "native"
+    return (
+        _matches(symbol.name, ("PyInit_*", *subject.policy.exports))
+        or symbol.name in subject.wanted
+        or symbols.is_std(symbol.name)
+        or (native and symbol.weak and symbols.is_torch_inline(symbol.name))
     )
-    return symbol.weak and inline
 
 
 def debug_info(subject: Subject) -> Outcome:
@@ -387,10 +383,10 @@ def debug_info(subject: Subject) -> Outcome:
 
 def loads(subject: Subject) -> Outcome:
     """It loads, safely, in every torch that was named."""
-    if not subject.verdicts:
-        return not_run("no torch named", "name installations with --against")
     if subject.facts.binding == "none":
         return not_run("no symbol of torch", "it uses no torch")
+    if not subject.verdicts:
+        return not_run("no torch named", "name installations with --against")
     torches = {
         outcome: [v.torch for v in subject.verdicts if v.outcome == outcome]
         for outcome in ("loads", "fails", "unsafe")

@@ -100,7 +100,8 @@ def test_the_libraries_that_are_not_there_are_named(toolchain: Toolchain) -> Non
 def test_a_symbol_version_the_system_lacks_is_named(toolchain: Toolchain) -> None:
     torch = stub_torch(toolchain)
     future = toolchain.stub("future/libstdc++.so.6", ["odd"], "CXXABI_1.3.99")
-    library = toolchain.library("ext.so", CALL.format("odd"), str(future))
+    source = CALL.format("odd") + CALL.format(THERE)
+    library = toolchain.library("ext.so", source, str(future))
     verdict, said = foretold(library, torch), loaded(library, torch)
     assert verdict.outcome == "fails"
     assert "CXXABI_1.3.99" in verdict.missing[0]
@@ -110,14 +111,15 @@ def test_a_symbol_version_the_system_lacks_is_named(toolchain: Toolchain) -> Non
 
 def test_a_library_installed_beside_it_is_found(toolchain: Toolchain) -> None:
     torch = stub_torch(toolchain)
-    toolchain.stub("package/libhelper.so", ["helper"])
-    helper = str(toolchain.folder / "package" / "libhelper.so")
-    source = CALL.format("helper") + CALL.format(THERE)
     libtorch = str(torch / "lib" / "libtorch_cpu.so")
+    calling = f'extern "C" int {THERE}();\nextern "C" int helper() {{ return {THERE}(); }}\n'
+    helper = str(toolchain.library("package/libhelper.so", calling, libtorch))
+    source = CALL.format("helper") + CALL.format(THERE)
     toolchain.library("package/ext.so", source, helper, libtorch, "-Wl,-rpath,$ORIGIN")
-    report = audit(toolchain.folder / "package", Policy(), [torch])
+    report = audit(toolchain.folder / "package", Policy(exports=("call_*",)), [torch])
     (ext,) = (library for library in report.libraries if library.name == "ext.so")
     assert ext.verdicts[0].outcome == "loads"
+    assert "exports" not in report.failed_rules()  # of the helper, which the extension calls
     assert loaded(toolchain.folder / "package" / "ext.so", torch) is None
 
 
@@ -153,3 +155,15 @@ def test_a_second_cuda_runtime_is_unsafe(toolchain: Toolchain) -> None:
     verdict = foretold(toolchain.library("ext.so", source, *libraries), torch)
     assert verdict.outcome == "unsafe"
     assert "libcudart 12" in verdict.reason
+
+
+def test_a_library_for_another_machine_is_named(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain)
+    libtorch = torch / "lib" / "libtorch_cpu.so"
+    library = toolchain.library("ext.so", CALL.format(THERE), str(libtorch))
+    image = bytearray(libtorch.read_bytes())
+    image[18:20] = (183).to_bytes(2, "little")  # e_machine: EM_AARCH64
+    libtorch.write_bytes(image)
+    verdict = foretold(library, torch)
+    assert verdict.outcome == "fails"
+    assert "this torch for aarch64" in verdict.reason

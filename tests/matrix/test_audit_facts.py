@@ -15,6 +15,7 @@ from packaging.version import Version
 from matrix.audit import Policy, audit, elf, fatbin, shims, symbols
 from matrix.audit.against import find_symbols
 from matrix.audit.architectures import images_of
+from matrix.audit.artifact import is_torch_library
 from matrix.audit.torches import find_torch
 
 if TYPE_CHECKING:
@@ -252,3 +253,20 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
     damaged.write_bytes(b"\x7fELF\x02\x01\x01" + b"\0" * 20)
     with pytest.raises(elf.NotElfError, match=r"damaged\.so is not a readable ELF"):
         elf.read(damaged)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("libtorch.so", True),
+        ("libtorch_cpu.so", True),
+        ("libc10_cuda.so", True),
+        ("libtorch_cpu-0a1b2c3d.so", True),
+        ("libtorch.0a1b2c3d.so.2", True),
+        ("libtorchaudio.abi3.so", False),
+        ("libtorchcodec_core4.so", False),
+        ("liblltm.so", False),
+    ],
+)
+def test_a_library_of_torch_is_known_by_its_name(name: str, own: bool) -> None:
+    assert is_torch_library(name) == own
