@@ -99,3 +99,10 @@ def release_check(session: nox.Session) -> None:
     """Check the version, the changelog and the files in dist/; `-- --tag v0.1.0 --json`."""
     install(session, "release")
     session.run("python", "-m", "matrix.release", "check", *session.posargs)
+
+
+@nox.session
+def compilers(session: nox.Session) -> None:
+    """Install the compilers that a tier's rows name, from Debian's packages; `-- --tier pr`."""
+    install(session, "matrix")
+    session.run("python", "-m", "matrix.compilers", *session.posargs)

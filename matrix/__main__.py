@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
         console.print(f"error: {error}", style="red", highlight=False, markup=False)
         return 2
     if chosen.list:
-        return list_rows(placed, console, as_json=chosen.json)
+        return list_rows(matrix, placed, console, as_json=chosen.json)
     if chosen.report:
         return conclude(tuple(kept(BUILD / "rows", p) for p in placed), chosen, console)
     return run_rows(matrix, placed, chosen, console)
@@ -107,10 +107,23 @@ def check(troubles: list[str], console: Console) -> int:
     return 1 if troubles else 0
 
 
-def list_rows(placed: tuple[Placed, ...], console: Console, *, as_json: bool) -> int:
+def listed(matrix: config.Matrix, placed: Placed) -> dict[str, Any]:
+    """A row with what a workflow needs to run it elsewhere."""
+    platform = matrix.platform(placed.row.platform)
+    return asdict(placed.row) | {
+        "id": placed.row.id,
+        "missing": placed.missing,
+        "runner": platform.runner,
+        "proven": platform.proven,
+    }
+
+
+def list_rows(
+    matrix: config.Matrix, placed: tuple[Placed, ...], console: Console, *, as_json: bool
+) -> int:
     """Print the rows."""
     if as_json:
-        print(json.dumps([asdict(p.row) | {"id": p.row.id, "missing": p.missing} for p in placed]))
+        print(json.dumps([listed(matrix, p) for p in placed]))
     else:
         console.print(report.plan_table(placed))
     return 0

@@ -23,6 +23,8 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = ROOT / "matrix.toml"
+# The platform of a row that names none.
+HOME = "linux-x86_64"
 STRING_OR_COMMENT = re.compile(r'"[^"]*"|#.*')
 
 
@@ -86,6 +88,23 @@ class Cuda:
 
 
 @dataclass(frozen=True)
+class Platform:
+    """A platform wheels are built for.
+
+    Attributes:
+        runner: the hosted machine that builds and tests there.
+        image: the container its wheel is built in, pinned by digest; "" for none.
+        proven: whether a runner's run has passed; until then its rows may fail.
+    """
+
+    name: str
+    runner: str
+    image: str
+    proven: bool
+    line: int
+
+
+@dataclass(frozen=True)
 class Suite:
     """A selection of the tests: paths and arguments for pytest, and a time limit in minutes."""
 
@@ -119,6 +138,7 @@ class RowSpec:
     line: int
     cuda: tuple[str, ...] = ("cpu",)
     packages: str = "stubs"
+    platform: tuple[str, ...] = (HOME,)
     reason: str = ""
 
 
@@ -130,7 +150,7 @@ class Matrix:
     torch: tuple[Torch, ...]
     compilers: tuple[Compiler, ...]
     cuda: tuple[Cuda, ...]
-    platforms: tuple[str, ...]
+    platforms: tuple[Platform, ...]
     suites: tuple[Suite, ...]
     tiers: tuple[Tier, ...]
     rows: tuple[RowSpec, ...]
@@ -158,6 +178,10 @@ class Matrix:
         return tuple(
             sorted({python for release in self.torch for python in release.pythons}, key=number)
         )
+
+    def platform(self, name: str) -> Platform:
+        """The platform called `name`."""
+        return next(platform for platform in self.platforms if platform.name == name)
 
     def suite(self, name: str) -> Suite:
         """The suite called `name`."""
@@ -233,7 +257,7 @@ def loads(text: str) -> Matrix:
         torch=tables("torch", Torch),
         compilers=tables("compilers", Compiler),
         cuda=tables("cuda", Cuda),
-        platforms=tuple(document.get("platforms", ())),
+        platforms=tables("platforms", Platform),
         suites=tables("suites", Suite),
         tiers=tables("tiers", Tier),
         rows=tables("rows", RowSpec),

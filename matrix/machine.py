@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import findpython
+
+from matrix.config import HOME
 
 COMPILER_PROGRAM = re.compile(r"(g\+\+|clang\+\+)(-\d+)?")
 
@@ -57,6 +60,7 @@ class Machine:
     compilers: tuple[CompilerFound, ...]
     default: CompilerFound | None
     gpu: bool
+    platform: str = HOME
 
     def python(self, series: str) -> Interpreter | None:
         """The newest CPython of a series, "3.12", or None."""
@@ -120,6 +124,13 @@ def default_compiler() -> CompilerFound | None:
     return inspect_compiler(Path(path)) if path else None
 
 
+def this_platform() -> str:
+    """The platform as `matrix.toml` names it: linux-x86_64, macos-arm64, windows-x86_64."""
+    system = {"Darwin": "macos"}.get(platform.system(), platform.system().lower())
+    machine = platform.machine().lower()
+    return f"{system}-{'x86_64' if machine == 'amd64' else machine}"
+
+
 def this_machine() -> Machine:
     """Look around."""
     default = default_compiler()
@@ -132,5 +143,6 @@ def this_machine() -> Machine:
         pythons=find_pythons(),
         compilers=tuple(ordered),
         default=default,
+        platform=this_platform(),
         gpu=shutil.which("nvidia-smi") is not None,
     )

@@ -7,14 +7,24 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.config import ConfigError, Matrix, RowSpec, Torch, series
+from matrix.config import HOME, ConfigError, Matrix, RowSpec, Torch, series
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from matrix.machine import CompilerFound, Interpreter, Machine
 
-SELECTABLE = ("torch", "python", "binding", "compiler", "cuda", "suite", "packages", "id")
+SELECTABLE = (
+    "torch",
+    "python",
+    "binding",
+    "compiler",
+    "cuda",
+    "suite",
+    "packages",
+    "platform",
+    "id",
+)
 
 
 @dataclass(frozen=True)
@@ -31,13 +41,15 @@ class Row:
     tier: str
     reason: str
     line: int
+    platform: str = HOME
 
     @property
     def id(self) -> str:
         """A name for files and tables: torch2.13.0-py3.11-stable-g++-12-cpu."""
         cuda = self.cuda if self.cuda == "cpu" else f"cuda{self.cuda}"
-        real = "-real" if self.packages == "real" else ""
-        return f"torch{self.torch}-py{self.python}-{self.binding}-{self.compiler}-{cuda}{real}"
+        odd = "-real" if self.packages == "real" else ""
+        odd += f"-{self.platform}" if self.platform != HOME else ""
+        return f"torch{self.torch}-py{self.python}-{self.binding}-{self.compiler}-{cuda}{odd}"
 
 
 @dataclass(frozen=True)
@@ -70,8 +82,8 @@ def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
     Raises:
         ConfigError: the line names a torch that is not in the file.
     """
-    for name, python, binding, compiler, cuda in itertools.product(
-        spec.torch, spec.python, spec.binding, spec.compiler, spec.cuda
+    for name, python, binding, compiler, cuda, platform in itertools.product(
+        spec.torch, spec.python, spec.binding, spec.compiler, spec.cuda, spec.platform
     ):
         try:
             found = releases(matrix, name, binding, python)
@@ -89,6 +101,7 @@ def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
                 tier=spec.tier,
                 reason=spec.reason,
                 line=spec.line,
+                platform=platform,
             )
 
 
@@ -126,6 +139,10 @@ def place(matrix: Matrix, rows: Iterable[Row], machine: Machine) -> tuple[Placed
 
 
 def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
+    if row.platform != machine.platform:
+        missing = f"this machine is {machine.platform}, not {row.platform}"
+        yield Placed(row, None, None, missing)
+        return
     version = series(machine.running.version) if row.python == "running" else row.python
     running = machine.running if series(machine.running.version) == version else None
     python = running or machine.python(version)

@@ -25,7 +25,13 @@ def table(matrix: Matrix) -> str:
     ]
     compilers = " and ".join(f"{c.name} {c.oldest} to {c.newest}" for c in matrix.compilers)
     cuda = ", ".join(cuda.version for cuda in matrix.cuda)
-    return "\n".join([*lines, "", f"Compilers: {compilers}. CUDA: {cuda}."]) + "\n"
+    proven = ", ".join(p.name for p in matrix.platforms if p.proven)
+    declared = ", ".join(p.name for p in matrix.platforms if not p.proven)
+    facts = [
+        f"Compilers: {compilers}. CUDA: {cuda}. Platforms: {proven}.",
+        f"Declared, and not run until a runner proves them: {declared}.",
+    ]
+    return "\n".join([*lines, "", *facts]) + "\n"
 
 
 def _line(matrix: Matrix, release: Torch) -> str:

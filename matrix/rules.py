@@ -30,6 +30,7 @@ class Violation:
 
 def names(matrix: Matrix) -> Iterator[Violation]:
     """Everything a line refers to is in the file."""
+    platforms = {platform.name for platform in matrix.platforms}
     suites = {suite.name for suite in matrix.suites}
     tiers = {tier.name for tier in matrix.tiers}
     for tier in matrix.tiers:
@@ -43,6 +44,7 @@ def names(matrix: Matrix) -> Iterator[Violation]:
             ("suite", {spec.suite}, suites),
             ("binding", set(spec.binding), set(BINDINGS)),
             ("packages", {spec.packages}, set(PACKAGES)),
+            ("platform", set(spec.platform), platforms),
         ):
             for name in sorted(given - known):
                 expected = ", ".join(sorted(known))
