@@ -29,9 +29,9 @@ SOURCES = (
     "cpu/kernels_avx2.cpp",
     "cpu/kernels_avx512.cpp",
 )
+OPTIMISE = ("-O3", "-march=native")
+"""For this processor and no other; the installed library is built without the second."""
 FLAGS = (
-    "-O3",
-    "-march=native",
     "-fvisibility=hidden",
     "-Wno-psabi",
     f"-DLLTM_NAMESPACE={NAMESPACE}",
@@ -55,16 +55,17 @@ def source_directory() -> Path:
     )
 
 
-def build_directory() -> Path:
+def build_directory(optimise: tuple[str, ...] = OPTIMISE) -> Path:
     """Where this torch's and this processor's build lives.
 
-    Under ``TORCH_EXTENSIONS_DIR`` (default ``~/.cache/torch_extensions``), in a folder of its own
-    for each torch, compiler and processor, so that none can meet another's objects.
+    Under ``TORCH_EXTENSIONS_DIR`` (default ``~/.cache/torch_extensions``), in a folder of
+    its own for each torch, compiler, processor and choice of flags, so that none can meet
+    another's objects.
     """
     cache = os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions"
     processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     compiler = os.environ.get("CXX", "c++")
-    key = "\n".join((torch.__version__, processor, compiler, str(source_directory())))
+    key = "\n".join((torch.__version__, processor, compiler, str(source_directory()), *optimise))
     return Path(cache) / f"{NAMESPACE}_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
@@ -84,14 +85,14 @@ def _take_over(directory: Path) -> None:
         stale.unlink()
 
 
-def _compile(directory: Path, verbose: bool) -> None:
+def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...]) -> None:
     from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
 
     sources = source_directory()
     cpp_extension.load(
         name=NAMESPACE,
         sources=[str(sources / name) for name in SOURCES],
-        extra_cflags=list(FLAGS),
+        extra_cflags=[*optimise, *FLAGS],
         extra_ldflags=[f"-Wl,--version-script={sources / 'exports.map'}"]
         if sys.platform.startswith("linux")
         else [],
@@ -102,10 +103,10 @@ def _compile(directory: Path, verbose: bool) -> None:
 
 
 @functools.cache
-def _load_once(verbose: bool) -> None:
+def _load_once(verbose: bool, optimise: tuple[str, ...]) -> None:
     from filelock import FileLock, Timeout  # noqa: PLC0415 - torch's own dependency
 
-    directory = build_directory()
+    directory = build_directory(optimise)
     directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory / "lltm.lock")
     told = False
@@ -120,7 +121,7 @@ def _load_once(verbose: bool) -> None:
     try:
         _take_over(directory)
         start = time.perf_counter()
-        _compile(directory, verbose)
+        _compile(directory, verbose, optimise)
         if verbose:
             _say(f"ready in {time.perf_counter() - start:.1f} s")
     finally:
@@ -129,7 +130,7 @@ def _load_once(verbose: bool) -> None:
     _library.announce("jit", NAMESPACE)
 
 
-def load(verbose: bool = False) -> backends.Backend:
+def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backends.Backend:
     """Build and load the native binding for exactly this machine's torch and processor.
 
     The first call compiles (about half a minute); a later one, in any process, compiles only what
@@ -138,6 +139,7 @@ def load(verbose: bool = False) -> backends.Backend:
 
     Args:
         verbose: show the compiler's commands.
+        optimise: the compiler's flags for optimisation; a process keeps those it loaded first.
 
     Returns:
         The backend ``jit``; ``aten`` is available from now on, too.
@@ -149,7 +151,7 @@ def load(verbose: bool = False) -> backends.Backend:
     """
     if "jit" not in _library.namespaces():
         try:
-            _load_once(verbose)
+            _load_once(verbose, optimise)
         except RuntimeError as error:
             raise ImportError(
                 f"lltm.jit.load() could not build for torch {torch.__version__}: {error}"

@@ -194,9 +194,10 @@ def read_benchmark(path: Path) -> tuple[Speed, ...]:
     if document is None:
         return ()
     medians = {
-        (b["extra_info"]["case"], b["extra_info"]["dtype"], b["extra_info"]["backend"]): 1e6
-        * b["stats"]["median"]
-        for b in document["benchmarks"]
+        (f"{told['op']} {told['case']}", told["dtype"], told["backend"]): 1e6
+        * benchmark["stats"]["median"]
+        for benchmark in document["benchmarks"]
+        for told in [benchmark["extra_info"]]
     }
     return tuple(
         Speed(case, backend, dtype, us, medians[case, dtype, "reference"])

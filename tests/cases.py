@@ -338,11 +338,28 @@ SMALL = {
 """For checks that cost much per element: numerical derivatives, tracing, mapping."""
 
 BENCHMARK_CASES: tuple[Case, ...] = (
-    Case("cell 16x32x128", 16, 32, 128),
-    Case("sequence 64x16x32x128", 16, 32, 128, steps=64),
-    Case("sequence 64x1x256x512", 1, 256, 512, steps=64),
+    *(
+        Case(f"{batch}x{features}x{state}", batch, features, state)
+        for batch, features, state in (
+            (16, 32, 128),
+            (1, 32, 128),
+            (64, 256, 512),
+            (64, 1024, 1024),
+            (256, 64, 64),
+        )
+    ),
+    *(
+        Case(f"{steps}x{batch}x{features}x{state}", batch, features, state, steps=steps)
+        for steps, batch, features, state in (
+            (64, 16, 32, 128),
+            (64, 16, 128, 256),
+            (64, 1, 256, 512),
+            (32, 64, 512, 512),
+            (256, 8, 64, 96),
+        )
+    ),
 )
-"""B x F x S and T x B x F x S; the first is the tutorial's."""
+"""B x F x S and T x B x F x S; the first of each is the tutorial's."""
 
 
 def identify(value: object) -> str | None:

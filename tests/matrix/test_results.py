@@ -91,11 +91,11 @@ def test_a_run_that_wrote_no_junit_has_no_counts(tmp_path: Path) -> None:
 
 def test_each_backend_is_held_against_the_reference(tmp_path: Path) -> None:
     def entry(backend: str, case: str, median: float) -> dict[str, object]:
-        info = {"backend": backend, "case": case, "dtype": "float32"}
+        info = {"backend": backend, "op": "cell", "case": case, "dtype": "float32"}
         return {"extra_info": info, "stats": {"median": median}}
 
     path = tmp_path / "benchmark.json"
-    timed = [entry("reference", "cell", 4e-5), entry("fused", "cell", 1e-5)]
+    timed = [entry("reference", "16x32x128", 4e-5), entry("fused", "16x32x128", 1e-5)]
     path.write_text(json.dumps({"benchmarks": timed}))
     (speed,) = results.read_benchmark(path)
     assert (speed.backend, speed.us, speed.eager_us) == (
@@ -103,6 +103,7 @@ def test_each_backend_is_held_against_the_reference(tmp_path: Path) -> None:
         pytest.approx(10.0),
         pytest.approx(40.0),
     )
+    assert speed.case == "cell 16x32x128"
     assert speed.ratio == pytest.approx(4.0)
 
 

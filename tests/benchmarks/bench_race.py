@@ -1,0 +1,67 @@
+"""Ours against everyone else on the same problem in the same rounds, and against the floors.
+
+Run by ``nox -s bench``, or by itself::
+
+    pytest tests/benchmarks/bench_race.py --rows quick --benchmark-json FILE
+
+Every entrant of a row is a test: its result is checked before the row is timed, and its times,
+which were taken in rounds with those of the others, enter pytest-benchmark's statistics and JSON.
+There the n-th time of two entrants of a row are of the same round, and their ratio is the figure
+to read; a time by itself means nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from benchmarks import competitors, contest
+from benchmarks.contest import Contest
+
+# torch deprecates TorchScript and warns whenever it is used; people still run it.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+
+class Replay:
+    """A clock that tells pytest-benchmark times already taken: one round between two readings."""
+
+    def __init__(self) -> None:
+        self._readings: Iterator[float] = iter(())
+
+    def load(self, seconds: list[float]) -> None:
+        self._readings = iter([reading for time in seconds for reading in (0.0, time)])
+
+    def __call__(self) -> float:
+        return next(self._readings)
+
+
+REPLAY = Replay()
+
+
+@pytest.fixture(scope="module")
+def held(request: pytest.FixtureRequest) -> Contest:
+    """The row's contest, held once for all its entrants."""
+    row, taking_part, floors = request.param
+    seconds = request.config.getoption("--seconds")
+    return contest.hold(row, taking_part, seconds, with_floors=floors)
+
+
+@pytest.mark.benchmark(timer=REPLAY)
+def test_race(held: Contest, entrant: str, benchmark: Any) -> None:
+    assert entrant not in held.wrong, held.wrong[entrant]
+    seconds = held.seconds[entrant]
+    benchmark.group = held.row.name
+    benchmark.extra_info.update(held.row.fields(), competitor=entrant)
+    competitor = {c.name: c for c in competitors.everyone()}.get(entrant)
+    if competitor is not None:
+        benchmark.extra_info.update(
+            kind=competitor.kind,
+            backend=competitor.backend,
+            saved_bytes=held.saved_bytes.get(entrant),
+            high_water_bytes=held.high_water_bytes[entrant],
+        )
+    else:
+        benchmark.extra_info.update(kind="floor", backend=None)
+    REPLAY.load(seconds)
+    benchmark.pedantic(lambda: None, rounds=len(seconds))

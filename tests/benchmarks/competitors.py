@@ -1,0 +1,247 @@
+"""Who is timed: every way to compute the op that a user of torch has, and ours."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import cases
+import torch
+from benchmarks.workloads import NEEDS, Outputs, Problem, Row
+from cases import Arguments, Case
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+
+import lltm
+from lltm import _library, reference
+
+OURS, OTHER, LSTM = "ours", "other", "lstm"
+"""Kinds. An LSTM computes something else, with four gates; all others compute the LLTM and are
+checked against the reference before they are timed."""
+SHIPPED_FLAGS = ("-O3", "-g0")
+"""What setup.py optimises with."""
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """One way to compute a row.
+
+    Attributes:
+        name: as in the tables.
+        kind: OURS, OTHER or LSTM.
+        backend: lltm's name for it, ``None`` where it is no backend of lltm.
+        ops: ``cell``, ``sequence`` or both.
+        problem: makes its share of a row.
+        source: one line on what it is.
+    """
+
+    name: str
+    kind: str
+    backend: str | None
+    ops: tuple[str, ...]
+    problem: Callable[[Row], Problem]
+    source: str
+
+
+def arguments(row: Row) -> Arguments:
+    """The row's tensors; only :data:`NEEDS` ask for gradients, and none in inference."""
+    made = row.case.arguments(row.dtype)
+    return made.leaves(NEEDS[row.case.op]) if row.work.grad else made
+
+
+def _problem(function: Callable[..., Outputs], row: Row) -> Problem:
+    args = arguments(row)
+    leaves = [tensor for tensor in args.tensors() if tensor.requires_grad]
+    return Problem(partial(function, *args), args.tensors(), leaves)
+
+
+# In Python ----------------------------------------------------------------------------------------
+
+
+def step(z: Tensor, weights: Tensor, h: Tensor, c: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """One step of the premultiplied loop.
+
+    Args:
+        z: the input's share of the pre-activations, bias included, ``[B, 3S]``.
+        weights: those of the hidden state, ``[3S, S]``.
+        h: hidden state ``[B, S]``.
+        c: cell state ``[B, S]``.
+        alpha: the ELU's scale.
+    """
+    z_input, z_output, z_candidate = torch.addmm(z, h, weights.t()).chunk(3, 1)
+    c = c + F.elu(z_candidate, alpha) * torch.sigmoid(z_input)
+    return torch.tanh(c) * torch.sigmoid(z_output), c
+
+
+def premultiplied(
+    input: Tensor, weights: Tensor, bias: Tensor, h: Tensor, c: Tensor, alpha: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sequence with one product for the inputs of all steps, as a careful user writes it."""
+    state = h.size(1)
+    state_weights = weights[:, :state]
+    outputs = []
+    for z in F.linear(input, weights[:, state:], bias).unbind(0):
+        h, c = step(z, state_weights, h, c, alpha)
+        outputs.append(h)
+    return torch.stack(outputs), h, c
+
+
+def _eager(row: Row) -> Problem:
+    return _problem(row.case.reference, row)
+
+
+# Compilers ----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _scripted(op: str) -> Callable[..., Outputs]:
+    with warnings.catch_warnings():
+        # torch 2.x calls TorchScript deprecated; people still run it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(reference.cell if op == "cell" else premultiplied)
+
+
+def _torchscript(row: Row) -> Problem:
+    return _problem(_scripted(row.case.op), row)
+
+
+UNROLLED = 64
+"""Steps that torch.compile is given at a time: it unrolls them, at about half a second each."""
+
+
+@functools.lru_cache(maxsize=1)
+def _compiled(case: Case, dtype: torch.dtype, threads: int, grad: bool) -> Callable[..., Outputs]:
+    """Compiled for one problem and nothing else; the arguments are the key."""
+    # Else the graphs of other problems count against the limit of graphs, behind which is eager.
+    torch.compiler.reset()
+    if case.steps is None:
+        return torch.compile(reference.cell, dynamic=False, fullgraph=True)
+    fast = torch.compile(premultiplied, dynamic=False, fullgraph=True)
+    if case.steps <= UNROLLED:
+        return fast
+
+    def in_parts(
+        input: Tensor, weights: Tensor, bias: Tensor, h: Tensor, c: Tensor, alpha: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        outputs = []
+        for part in input.split(UNROLLED):
+            output, h, c = fast(part, weights, bias, h, c, alpha)
+            outputs.append(output)
+        return torch.cat(outputs), h, c
+
+    return in_parts
+
+
+def _compile(row: Row) -> Problem:
+    return _problem(_compiled(row.case, row.dtype, row.threads, row.work.grad), row)
+
+
+# torch's LSTM -------------------------------------------------------------------------------------
+
+
+def _lstm(row: Row) -> Problem:
+    args = arguments(row)
+    case = row.case
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        kind = nn.LSTMCell if case.steps is None else nn.LSTM
+        module = kind(case.features, case.state, dtype=row.dtype)
+    module.requires_grad_(row.work.grad)
+    # The same gradients as of the others; the LSTM has two biases, one of them is enough.
+    frozen = [parameter for name, parameter in module.named_parameters() if "bias_hh" in name]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+        nn.init.zeros_(parameter)
+    leaves = [tensor for tensor in (args.input, args.h, args.c) if tensor.requires_grad]
+    leaves += [parameter for parameter in module.parameters() if parameter.requires_grad]
+    known = [args.input, args.h, args.c, *module.parameters()]
+    if case.steps is None:
+        return Problem(lambda: module(args.input, (args.h, args.c)), known, leaves)
+    h0, c0 = args.h.unsqueeze(0), args.c.unsqueeze(0)
+
+    def run() -> Outputs:
+        output, (h_n, c_n) = module(args.input, (h0, c0))
+        return output, h_n, c_n
+
+    return Problem(run, known, leaves)
+
+
+# lltm ---------------------------------------------------------------------------------------------
+
+
+def _lltm(backend: str | None) -> Callable[[Row], Problem]:
+    """``None`` is what a user gets who names no backend."""
+    return lambda row: _problem(partial(row.case.function, backend=backend), row)
+
+
+BOTH = ("cell", "sequence")
+EAGER = Competitor("eager", OTHER, "reference", BOTH, _eager, "the reference: plain PyTorch")
+OTHERS = (
+    EAGER,
+    Competitor(
+        "premultiplied",
+        OTHER,
+        None,
+        ("sequence",),
+        lambda row: _problem(premultiplied, row),
+        "eager, with one product for the inputs of all steps",
+    ),
+    Competitor(
+        "torchscript", OTHER, None, BOTH, _torchscript, "torch.jit.script of eager or premultiplied"
+    ),
+    Competitor(
+        "compile", OTHER, None, BOTH, _compile, "torch.compile of eager or premultiplied, unrolled"
+    ),
+    Competitor("lstm", LSTM, None, BOTH, _lstm, "nn.LSTMCell or nn.LSTM"),
+)
+ATEN = Competitor("aten", OTHER, "aten", BOTH, _lltm("aten"), "the tutorial's C++, of ATen ops")
+NATIVE = Competitor("native", OURS, "jit", BOTH, _lltm("jit"), "lltm's kernels, native binding")
+
+
+def installed() -> Competitor:
+    """The binding this lltm was installed with."""
+    binding = _library.build().binding
+    return Competitor(
+        binding, OURS, "fused", BOTH, _lltm(None), f"lltm's kernels, {binding} binding"
+    )
+
+
+def load_native() -> None:
+    """Have the native binding, and ATEN with it, beside the stable one, in this very process.
+
+    With the flags of the native wheel, so that the bindings differ in nothing but the binding.
+    """
+    if _library.build().binding == "stable":
+        lltm.jit.load(optimise=SHIPPED_FLAGS)
+
+
+def everyone() -> tuple[Competitor, ...]:
+    """All who can run in this process, ours last."""
+    found = {backend.name for backend in lltm.backends.available()}
+    composed = (ATEN,) if ATEN.backend in found else ()
+    native = (NATIVE,) if NATIVE.backend in found else ()
+    return (*OTHERS, *composed, installed(), *native)
+
+
+def check(competitor: Competitor, problem: Problem, row: Row) -> None:
+    """Compare outputs, and gradients where the row has any, with the reference.
+
+    Raises:
+        AssertionError: they differ by more than the tolerance table allows, or, for an LSTM, are
+            not finite.
+    """
+    outputs = problem.call()
+    results = [*outputs, *(problem.gradients() if row.work.grad else ())]
+    if competitor.kind == LSTM:
+        assert all(bool(torch.isfinite(result).all()) for result in results)
+        return
+    expected_problem = _eager(row)
+    expected = [
+        *expected_problem.call(),
+        *(expected_problem.gradients() if row.work.grad else ()),
+    ]
+    for actual, wanted in zip(results, expected, strict=True):
+        cases.assert_close(actual, wanted, f"{row.name} by {competitor.name}")

@@ -1,0 +1,80 @@
+"""Options of the benchmarks, and the machine they ran on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from benchmarks import competitors, contest, workloads
+from benchmarks.competitors import Competitor
+from benchmarks.workloads import Row
+
+import lltm
+from lltm import _library
+
+SLOW = ("compile",)
+"""Takes most of a minute before its first result on a sequence."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("lltm benchmarks")
+    group.addoption(
+        "--rows",
+        choices=sorted(workloads.SCOPES),
+        default="smoke",
+        help="which rows to race; smoke races only lltm's backends, without floors",
+    )
+    group.addoption("--select", metavar="KEY=VALUE,...", help="only rows with these values")
+    group.addoption(
+        "--seconds", type=float, default=1.0, help="about how long to time a row (%(default)s)"
+    )
+
+
+def _competitors(config: pytest.Config) -> list[Competitor]:
+    scope = config.getoption("--rows")
+    if scope == "smoke":
+        return [c for c in competitors.everyone() if c.backend is not None]
+    competitors.load_native()
+    return list(competitors.everyone())
+
+
+def _takes_part(competitor: Competitor, row: Row, scope: str) -> bool:
+    if row.case.op not in competitor.ops:
+        return False
+    slow = competitor.name in SLOW and row.case.op == "sequence"
+    return not slow or (scope == "full" and row.dtype == torch.float32)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "entrant" not in metafunc.fixturenames:
+        return
+    config = metafunc.config
+    scope = config.getoption("--rows")
+    try:
+        rows = workloads.select(workloads.SCOPES[scope](), config.getoption("--select"))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+    everyone = _competitors(config)
+    floors = () if scope == "smoke" else contest.FLOORS
+    parameters = []
+    for row in rows:
+        taking_part = tuple(c for c in everyone if _takes_part(c, row, scope))
+        start = (row, taking_part, bool(floors))
+        for name in (*(competitor.name for competitor in taking_part), *floors):
+            parameters.append(pytest.param(start, name, id=f"{row.name}-{name}"))
+    metafunc.parametrize(("held", "entrant"), parameters, indirect=["held"], scope="module")
+
+
+def pytest_benchmark_update_machine_info(
+    config: pytest.Config, machine_info: dict[str, Any]
+) -> None:
+    """What the times depend on; nothing that names one machine among its like."""
+    machine_info.pop("node", None)
+    machine_info["lltm"] = {
+        "version": lltm.__version__,
+        "binding": _library.build().binding,
+        "compiler": _library.build().compiler,
+        "instruction_set": torch.ops.lltm.cpu_capability(),
+    }
+    machine_info["torch"] = torch.__version__

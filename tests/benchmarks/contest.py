@@ -1,0 +1,103 @@
+"""One row: competitors prepared, checked, and raced with the floors among them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from benchmarks import floors, memory
+from benchmarks.competitors import Competitor, check
+from benchmarks.racing import Prepare, clock, race
+from benchmarks.workloads import Problem, Row
+
+BLAS = "blas floor"
+FMA = "fma floor"
+FLOORS = (BLAS, FMA)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What a row came to.
+
+    Attributes:
+        row: the row.
+        seconds: by competitor and floor, seconds per call, one entry a round.
+        saved_bytes: by competitor, what autograd keeps for the backward pass.
+        high_water_bytes: by competitor, the most that is held at one time.
+        wrong: by competitor, why its result was not accepted; it was not timed.
+    """
+
+    row: Row
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    saved_bytes: dict[str, int] = field(default_factory=dict)
+    high_water_bytes: dict[str, int] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def setting(row: Row) -> Iterator[None]:
+    """The row's thread count and grad mode."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(row.threads)
+    try:
+        with torch.set_grad_enabled(row.work.grad):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def hold(
+    row: Row, competitors: Sequence[Competitor], seconds: float, *, with_floors: bool = True
+) -> Contest:
+    """Race competitors over a row.
+
+    Args:
+        row: the row.
+        competitors: who takes part; those that do not compute the row's op are left out.
+        seconds: about how long to time, behind the preparations.
+        with_floors: whether to race :data:`FLOORS` too.
+    """
+    contest = Contest(row)
+    entrants: dict[str, Prepare] = {}
+    with setting(row):
+        for competitor in competitors:
+            if row.case.op not in competitor.ops:
+                continue
+            problem = competitor.problem(row)
+            try:
+                check(competitor, problem, row)
+            except AssertionError as error:
+                contest.wrong[competitor.name] = str(error)
+                continue
+            _weigh(contest, competitor.name, problem)
+            entrants[competitor.name] = _prepare(row, problem)
+        factor = 1.0
+        if with_floors:
+            entrants[BLAS] = floors.blas(row)
+            entrants[FMA], factor = floors.fma_rate(row)
+        times = race(entrants, seconds, clock(row.threads))
+    if with_floors:
+        times[FMA] = [factor * seconds for seconds in times[FMA]]
+    contest.seconds.update(times)
+    return contest
+
+
+def _prepare(row: Row, problem: Problem) -> Prepare:
+    return lambda count: row.work.calls(problem, count)
+
+
+def _weigh(contest: Contest, name: str, problem: Problem) -> None:
+    if not contest.row.work.grad:
+        contest.high_water_bytes[name] = memory.high_water(problem.call)
+        return
+    contest.saved_bytes[name] = memory.saved_bytes(problem.call, problem.arguments)
+    contest.high_water_bytes[name] = memory.high_water(problem.gradients)
+
+
+def middle(values: Sequence[float]) -> tuple[float, float]:
+    """Median, and half the distance between the quartiles."""
+    low, _, high = statistics.quantiles(values, n=4)
+    return statistics.median(values), (high - low) / 2

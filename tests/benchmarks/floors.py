@@ -1,0 +1,118 @@
+"""What no implementation can pass, measured in the race itself.
+
+``blas``: the matrix products the maths cannot avoid when each step calls BLAS, into buffers made
+before, and nothing else. A kernel may still pass it, by packing the weights once for all steps.
+
+``fma``: the same products at the machine's peak rate of fused multiply-adds. The rate is measured
+by a few lines of C++ compiled for this very processor (``fma.cpp``): no library call reaches the
+peak at every size, and a data sheet knows no turbo, no neighbour and no virtual machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from benchmarks.racing import Prepare
+from benchmarks.workloads import BACKWARD, FORWARD, INFERENCE, NEEDS, TRAINING_STEP, Row
+from torch import Tensor
+
+FMA_FLOPS = 1e8
+"""Per thread and call: long beside the start of a thread, short beside a round."""
+SOURCE = Path(__file__).with_name("fma.cpp")
+
+Product = tuple[int, tuple[int, int, int]]
+"""How many times, and (m, k, n)."""
+
+
+def products(row: Row) -> Iterator[Product]:
+    """The matrix products of a row."""
+    if row.work in (FORWARD, TRAINING_STEP, INFERENCE):
+        yield from _forward(row)
+    if row.work in (BACKWARD, TRAINING_STEP):
+        yield from _backward(row)
+
+
+def _forward(row: Row) -> Iterator[Product]:
+    case = row.case
+    if case.steps is None:
+        yield 1, (case.batch, case.state + case.features, 3 * case.state)
+    else:
+        yield 1, (case.steps * case.batch, case.features, 3 * case.state)
+        yield case.steps, (case.batch, case.state, 3 * case.state)
+
+
+def _backward(row: Row) -> Iterator[Product]:
+    case = row.case
+    needs_input, needs_weights, _, needs_h, _ = NEEDS[case.op]
+    steps = case.steps or 1
+    # The first step's gradient in its hidden state is wanted only where h0 asks.
+    state_steps = steps if needs_h else steps - 1
+    yield state_steps, (case.batch, 3 * case.state, case.state)
+    if needs_weights:
+        yield 1, (3 * case.state, steps * case.batch, case.state + case.features)
+    if needs_input:
+        yield 1, (steps * case.batch, 3 * case.state, case.features)
+
+
+def flops(row: Row) -> int:
+    """Floating-point operations of the products, a multiplication and an addition being two."""
+    return sum(2 * count * m * k * n for count, (m, k, n) in products(row))
+
+
+def blas(row: Row) -> Prepare:
+    """The products by :func:`torch.mm`, one call each, operands laid out as users hold them."""
+    calls = [
+        functools.partial(torch.mm, left, right, out=out)
+        for count, shape in products(row)
+        for left, right, out in [_operands(shape, row.dtype)]
+        for _ in range(count)
+    ]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return lambda count: [run] * count
+
+
+def _operands(shape: tuple[int, int, int], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    m, k, n = shape
+    left, right = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype).t()
+    return left, right, torch.empty(m, n, dtype=dtype)
+
+
+@functools.cache
+def _fma_library() -> ctypes.CDLL:
+    compiler = os.environ.get("CXX", "g++")
+    command = [compiler, "-O2", "-march=native", "-shared", "-fPIC", "-pthread", str(SOURCE)]
+    key = hashlib.sha256(repr(command).encode() + SOURCE.read_bytes()).hexdigest()[:16]
+    path = Path(tempfile.gettempdir()) / f"lltm_fma_{os.getuid()}_{key}.so"
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            subprocess.run([*command, "-o", str(made)], check=True)
+            made.replace(path)
+    return ctypes.CDLL(str(path))
+
+
+def fma(dtype: torch.dtype, threads: int) -> Callable[[float], float]:
+    """Runs that many multiplications and additions or a few more on each thread; says how many."""
+    function = getattr(_fma_library(), f"fma_{str(dtype).removeprefix('torch.')}")
+    function.restype = ctypes.c_double
+    function.argtypes = (ctypes.c_double, ctypes.c_int)
+    return lambda wanted: float(function(wanted, threads))
+
+
+def fma_rate(row: Row) -> tuple[Prepare, float]:
+    """What to race, and by what its seconds are multiplied to be those of the row's products."""
+    run = fma(row.dtype, row.threads)
+    done = run(FMA_FLOPS)
+    return (lambda count: [lambda: run(FMA_FLOPS)] * count), flops(row) / done

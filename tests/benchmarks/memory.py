@@ -1,0 +1,50 @@
+"""Bytes: what a forward pass keeps for its backward pass, and the most that is held at one time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+MEMORY_EVENT = "[memory]"
+
+
+def saved_bytes(call: Callable[[], Sequence[Tensor]], known: Sequence[Tensor]) -> int:
+    """Bytes of the storages that autograd keeps for the backward pass.
+
+    A storage counts once and as a whole, because a saved view keeps all of it. Those of the outputs
+    do not count: they are there anyway, like those of ``known``, the arguments.
+    """
+    saved: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = call()
+    for tensor in (*known, *outputs):
+        saved.pop(tensor.untyped_storage().data_ptr(), None)
+    return sum(saved.values())
+
+
+def high_water(call: Callable[[], object]) -> int:
+    """The most bytes that torch's CPU allocator held at one time during the call, above before.
+
+    What a library allocates past torch (BLAS, oneDNN) is not seen.
+    """
+    call()
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        call()
+    events = profile.profiler.kineto_results.events()
+    changes = [event for event in events if event.name() == MEMORY_EVENT]
+    held = most = 0
+    for event in sorted(changes, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most

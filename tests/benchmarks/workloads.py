@@ -1,0 +1,154 @@
+"""What is timed: the sizes, the dtypes, the thread counts and the four kinds of work.
+
+A :class:`Row` is one of their combinations, and all competitors of a row are timed in one race.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from cases import BENCHMARK_CASES, Case, cotangents
+from torch import Tensor
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+THREADS = (1, 2)
+NEEDS = {
+    "cell": (False, True, True, True, True),
+    "sequence": (True, True, True, False, False),
+}
+"""Whose gradients are asked for, in the op's order: a cell is a step of an unrolled network, whose
+input is data; a sequence is a layer of a network, whose initial state is a constant."""
+
+Outputs = tuple[Tensor, ...]
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One competitor's share of a row.
+
+    Attributes:
+        call: computes the outputs.
+        arguments: the tensors it computes them from.
+        leaves: those of them whose gradients are asked for.
+    """
+
+    call: Callable[[], Outputs]
+    arguments: list[Tensor]
+    leaves: list[Tensor]
+
+    def gradients(self) -> tuple[Tensor, ...]:
+        """Of :func:`cases.loss`, whose gradient in the outputs is fixed."""
+        outputs = self.call()
+        return torch.autograd.grad(outputs, self.leaves, cotangents(outputs))
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kind of work.
+
+    Attributes:
+        name: as in the tables.
+        grad: whether autograd records.
+        calls: ``(problem, n)`` to ``n`` calls ready to be timed; what they need is made before.
+    """
+
+    name: str
+    grad: bool
+    calls: Callable[[Problem, int], list[Call]]
+
+
+def _repeat(problem: Problem, count: int) -> list[Call]:
+    return [problem.call] * count
+
+
+def _backward(problem: Problem, count: int) -> list[Call]:
+    """A fresh graph for each call: a second walk over one graph would find its tensors cached."""
+    graphs = [problem.call() for _ in range(count)]
+    grads = cotangents(graphs[0])
+    return [
+        lambda graph=graph: torch.autograd.grad(graph, problem.leaves, grads) for graph in graphs
+    ]
+
+
+def _training_step(problem: Problem, count: int) -> list[Call]:
+    grads = cotangents(problem.call())
+    return [lambda: torch.autograd.grad(problem.call(), problem.leaves, grads)] * count
+
+
+FORWARD = Work("forward", grad=True, calls=_repeat)
+BACKWARD = Work("backward", grad=True, calls=_backward)
+TRAINING_STEP = Work("forward+backward", grad=True, calls=_training_step)
+INFERENCE = Work("inference", grad=False, calls=_repeat)
+WORKS = (FORWARD, BACKWARD, TRAINING_STEP, INFERENCE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report: every competitor on one problem."""
+
+    case: Case
+    dtype: torch.dtype
+    threads: int
+    work: Work
+
+    def fields(self) -> dict[str, str]:
+        """What tells it from other rows, in words."""
+        return {
+            "op": self.case.op,
+            "case": self.case.name,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "threads": str(self.threads),
+            "work": self.work.name,
+        }
+
+    @property
+    def name(self) -> str:
+        """Such as ``cell-16x32x128-float32-1-forward``."""
+        return "-".join(self.fields().values())
+
+
+SMOKE_CASES = ("16x32x128", "64x16x32x128", "64x1x256x512")
+
+
+def full() -> Iterator[Row]:
+    """Every row there is; rows of one case, dtype and thread count follow each other."""
+    for threads, dtype, case, work in itertools.product(THREADS, DTYPES, BENCHMARK_CASES, WORKS):
+        yield Row(case, dtype, threads, work)
+
+
+def quick() -> Iterator[Row]:
+    """What one thread does in float32."""
+    return (row for row in full() if row.threads == 1 and row.dtype == torch.float32)
+
+
+def smoke() -> Iterator[Row]:
+    """A training step of three cases: what the build matrix can afford in each of its rows."""
+    return (row for row in quick() if row.case.name in SMOKE_CASES and row.work == TRAINING_STEP)
+
+
+SCOPES = {"smoke": smoke, "quick": quick, "full": full}
+"""By name, which rows to run."""
+
+
+def select(rows: Iterator[Row], text: str | None) -> list[Row]:
+    """The rows with the fields named in ``KEY=VALUE,...``, such as ``op=cell,threads=1``.
+
+    Raises:
+        ValueError: a key is unknown, or no row that is left has the value.
+    """
+    chosen = list(rows)
+    for part in text.split(",") if text else ():
+        key, _, value = part.partition("=")
+        known = list(dict.fromkeys(row.fields().get(key) for row in chosen))
+        if None in known:
+            keys = ", ".join(chosen[0].fields())
+            raise ValueError(f"--select wants KEY=VALUE,... with KEY one of {keys}; got {part!r}")
+        if value not in known:
+            values = ", ".join(str(each) for each in known)
+            raise ValueError(f"--select {key} must be one of {values}; got {value!r}")
+        chosen = [row for row in chosen if row.fields()[key] == value]
+    return chosen
