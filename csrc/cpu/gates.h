@@ -1,18 +1,15 @@
 // The gate kernels, over any gate functor. Included like simd.h.
 #pragma once
 
+// One vector of one row, from the pre-activations' share in z to the results in memory.
 template <class Gates, class T, class Lanes>
-LLTM_INLINE void forward_vector(const GatesForward<T>& args, int64_t row, int64_t column,
-                                Lanes lanes) {
-  using V = vector_t<T>;
+void finish_forward(const GatesForward<T>& args, int64_t row, int64_t column,
+                    vector_t<T> (&z)[Gates::kGates], Lanes lanes) {
   constexpr int kGates = Gates::kGates;
-  V z[kGates];
 #pragma GCC unroll 4
   for (int gate = 0; gate < kGates; ++gate) {
     const int64_t at = gate * args.state + column;
-    const int64_t offset = row * kGates * args.state + at;
-    z[gate] = lanes.load_from(args.z_input + offset);
-    if (args.z_state) z[gate] += lanes.load_from(args.z_state + offset);
+    if (args.z) z[gate] += lanes.load_from(args.z + row * kGates * args.state + at);
     if (args.bias) z[gate] += lanes.load_from(args.bias + at);
   }
   const int64_t at = row * args.state + column;
@@ -20,6 +17,8 @@ LLTM_INLINE void forward_vector(const GatesForward<T>& args, int64_t row, int64_
                                   static_cast<compute_t<T>>(args.alpha));
   lanes.store_to(args.new_h + at, out.new_h);
   lanes.store_to(args.new_cell + at, out.new_cell);
+  // What was stored, not what was computed: the next step sees what the caller sees.
+  if (args.h_next) lanes.store_to(args.h_next + at, lanes.load_from(args.new_h + at));
   if (!args.gates) return;
 #pragma GCC unroll 4
   for (int gate = 0; gate < kGates; ++gate) {
@@ -27,9 +26,10 @@ LLTM_INLINE void forward_vector(const GatesForward<T>& args, int64_t row, int64_
   }
 }
 
+// One vector of one row, from the hidden state's gradient to the pre-activations'.
 template <class Gates, class T, class Lanes>
-LLTM_INLINE void backward_vector(const GatesBackward<T>& args, int64_t row, int64_t column,
-                                 Lanes lanes) {
+void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t column,
+                     vector_t<T> grad_h, Lanes lanes) {
   using V = vector_t<T>;
   constexpr int kGates = Gates::kGates;
   V saved[kGates];
@@ -38,9 +38,8 @@ LLTM_INLINE void backward_vector(const GatesBackward<T>& args, int64_t row, int6
     saved[gate] = lanes.load_from(args.gates + (row * kGates + gate) * args.state + column);
   }
   const int64_t at = row * args.state + column;
-  V grad_h = {};
   if (args.grad_h) grad_h += lanes.load_from(args.grad_h + at);
-  if (args.grad_h_next) grad_h += lanes.load_from(args.grad_h_next + at);
+  if (args.grad_h_also) grad_h += lanes.load_from(args.grad_h_also + at);
   V grad_cell = {};
   if (args.grad_cell) grad_cell += lanes.load_from(args.grad_cell + at);
   if (args.carry_in) grad_cell += lanes.load_from(args.carry_in + at);
@@ -48,35 +47,56 @@ LLTM_INLINE void backward_vector(const GatesBackward<T>& args, int64_t row, int6
                                    static_cast<compute_t<T>>(args.alpha));
 #pragma GCC unroll 4
   for (int gate = 0; gate < kGates; ++gate) {
-    lanes.store_to(args.d_z + (row * kGates + gate) * args.state + column, out.d_z[gate]);
+    const int64_t to = (row * kGates + gate) * args.state + column;
+    lanes.store_to(args.d_z + to, out.d_z[gate]);
+    if (args.d_z_next) lanes.store_to(args.d_z_next + to, lanes.load_from(args.d_z + to));
   }
   if (args.carry_out) lanes.store_to(args.carry_out + at, out.d_old_cell);
   if (args.d_old_cell) lanes.store_to(args.d_old_cell + at, out.d_old_cell);
 }
 
 // Walks the work items of [begin, end): full vectors first, then the tail of each stretch.
-template <class T, class Args, class OnFull, class OnTail>
-LLTM_INLINE void for_each_vector(const Args& args, int64_t begin, int64_t end, OnFull on_full,
-                                 OnTail on_tail) {
-  const int64_t stretches = (args.state + kColumns - 1) / kColumns;
+template <class T, class Body>
+LLTM_INLINE void for_each_vector(int64_t columns, int64_t begin, int64_t end, const Body& body) {
+  const int64_t stretches = (columns + kColumns - 1) / kColumns;
   for (int64_t item = begin; item < end; ++item) {
     const int64_t row = item / stretches;
     int64_t column = (item % stretches) * kColumns;
-    const int64_t last = column + kColumns < args.state ? column + kColumns : args.state;
-    for (; column + kWidth<T> <= last; column += kWidth<T>) on_full(args, row, column, Full{});
-    if (column < last) on_tail(args, row, column, Tail{last - column});
+    const int64_t last = column + kColumns < columns ? column + kColumns : columns;
+    for (; column + kWidth<T> <= last; column += kWidth<T>) body.run(row, column, Full{});
+    if (column < last) body.run(row, column, Tail{last - column});
   }
 }
 
 template <class Gates, class T>
+struct ForwardVector {
+  const GatesForward<T>& args;
+
+  template <class Lanes>
+  LLTM_INLINE void run(int64_t row, int64_t column, Lanes lanes) const {
+    vector_t<T> z[Gates::kGates] = {};
+    finish_forward<Gates>(args, row, column, z, lanes);
+  }
+};
+
+template <class Gates, class T>
 void gates_forward(const GatesForward<T>& args, int64_t begin, int64_t end) {
-  for_each_vector<T>(args, begin, end, forward_vector<Gates, T, Full>, forward_vector<Gates, T, Tail>);
+  for_each_vector<T>(args.state, begin, end, ForwardVector<Gates, T>{args});
 }
 
 template <class Gates, class T>
+struct BackwardVector {
+  const GatesBackward<T>& args;
+
+  template <class Lanes>
+  LLTM_INLINE void run(int64_t row, int64_t column, Lanes lanes) const {
+    finish_backward<Gates>(args, row, column, vector_t<T>{}, lanes);
+  }
+};
+
+template <class Gates, class T>
 void gates_backward(const GatesBackward<T>& args, int64_t begin, int64_t end) {
-  for_each_vector<T>(args, begin, end, backward_vector<Gates, T, Full>,
-                     backward_vector<Gates, T, Tail>);
+  for_each_vector<T>(args.state, begin, end, BackwardVector<Gates, T>{args});
 }
 
 template <class T, class Lanes>
@@ -96,7 +116,8 @@ void column_sum(const ColumnSum<T>& args, int64_t begin, int64_t end) {
 }
 
 template <class T>
-constexpr Kernels<T> kernels_of() {
-  using Gates = LltmGates<VectorMath>;
-  return {gates_forward<Gates, T>, gates_backward<Gates, T>, column_sum<T>};
+void widen_all(const T* from, compute_t<T>* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + kWidth<T> <= count; i += kWidth<T>) store(to + i, load(from + i));
+  if (i < count) Tail{count - i}.store_to(to + i, Tail{count - i}.load_from(from + i));
 }

@@ -1,7 +1,10 @@
 // The CPU kernels: raw pointers and sizes in, raw pointers out; one set per instruction set.
 //
-// Every array is dense and row-major. A kernel works on the half-open range [begin, end) of work
-// items, so that the caller may split the range over threads; the result does not depend on how.
+// Every array is dense and row-major unless a stride is given. A kernel works on the half-open range
+// [begin, end) of work items, so that the caller may split the range over threads; the result does
+// not depend on how.
+//
+// Names: B batch, F features, S state, K = S + F. C is the compute type of the storage type T.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +12,8 @@
 #include "types.h"
 
 namespace lltm::cpu {
+
+// Gates -------------------------------------------------------------------------------------------
 
 // One work item of the gate kernels is a stretch of this many columns of one row.
 constexpr int64_t kColumns = 256;
@@ -20,15 +25,15 @@ constexpr int64_t gate_items(int64_t rows, int64_t state) {
 template <class T>
 struct GatesForward {
   int64_t rows;
-  int64_t state;      // S
+  int64_t state;  // S
   double alpha;
-  const T* z_input;   // [rows, 3S] pre-activations, or their share that comes from the input
-  const T* z_state;   // [rows, 3S] the share that comes from the hidden state, or null
-  const T* bias;      // [3S] or null
-  const T* old_cell;  // [rows, S]
-  T* new_h;           // [rows, S]
-  T* new_cell;        // [rows, S]
-  T* gates;           // [rows, 3S] saved for backward, or null where there will be none
+  const T* z;            // [rows, 3S] pre-activations, or the share of them that is known; or null
+  const T* bias;         // [3S] or null
+  const T* old_cell;     // [rows, S]
+  T* new_h;              // [rows, S]
+  T* new_cell;           // [rows, S]
+  T* gates;              // [rows, 3S] saved for backward, or null where there will be none
+  compute_t<T>* h_next;  // [rows, S] new_h again, in the compute type, or null
 };
 
 template <class T>
@@ -39,13 +44,73 @@ struct GatesBackward {
   const T* gates;                // [rows, 3S] as forward saved them
   const T* new_cell;             // [rows, S]
   const T* grad_h;               // [rows, S] from outside, or null for zeros
-  const T* grad_h_next;          // [rows, S] from the following step, or null for zeros
+  const T* grad_h_also;          // [rows, S] more of it, or null
   const T* grad_cell;            // [rows, S] from outside, or null for zeros
   const compute_t<T>* carry_in;  // [rows, S] from the following step, or null for zeros
   compute_t<T>* carry_out;       // [rows, S] for the preceding step, or null
   T* d_old_cell;                 // [rows, S], or null
   T* d_z;                        // [rows, 3S]
+  compute_t<T>* d_z_next;        // [rows, 3S] d_z again, in the compute type, or null
 };
+
+// Products with the gates in their epilogue -----------------------------------------------------------
+
+// h @ weights[:, :S].T, then the gates, of one time step. The weights are packed once per sequence,
+// in panels of one vector of states: [panel][k][gate][lane]. A work item is a panel.
+template <class T>
+struct StepForward {
+  GatesForward<T> gates;
+  const compute_t<T>* h;       // [rows, S]
+  const compute_t<T>* packed;  // as pack_forward makes it
+};
+
+// weights[:, :depth] against `rows` rows of x, then the gates, with the weights read as they are:
+// for a single step, where packing them would cost more than it saves. A work item is a vector of
+// states, as above.
+template <class T>
+struct CellForward {
+  GatesForward<T> gates;
+  const T* x;        // [rows, depth], or [depth, rows] with rows padded by zeros to x_stride
+  int64_t x_stride;  // between two rows of x
+  const T* weights;  // [3S, depth]
+  int64_t weights_stride;
+  int64_t depth;
+};
+
+// d_z_after @ weights[:, :S], which is the gradient that the following step leaves for the hidden
+// state, then the gates' backward of this step. A work item is a panel of backward_columns().
+template <class T>
+struct StepBackward {
+  GatesBackward<T> gates;
+  const compute_t<T>* d_z_after;  // [rows, 3S] of the following step
+  const compute_t<T>* packed;     // [panel][3S][columns], as pack_backward makes it
+};
+
+template <class T>
+struct Pack {
+  const T* weights;  // [3S, S] with row_stride
+  int64_t row_stride;
+  int64_t state;  // S
+  compute_t<T>* packed;
+};
+
+// c = a b with rows of b contiguous; a may be transposed. A work item is a panel of
+// product_columns().
+template <class T>
+struct Product {
+  int64_t rows;
+  int64_t columns;
+  int64_t depth;
+  const T* a;  // [rows, depth]
+  int64_t a_row_stride;
+  int64_t a_column_stride;
+  const T* b;  // [depth, columns]
+  int64_t b_row_stride;
+  T* c;  // [rows, columns]
+  int64_t c_row_stride;
+};
+
+// Rest ----------------------------------------------------------------------------------------------
 
 // sums[j] = sum over rows of values[row, j], for the columns [begin, end); accumulated in order of
 // rows in the compute type.
@@ -57,12 +122,47 @@ struct ColumnSum {
   T* sums;          // [columns]
 };
 
+// to [columns, to_stride] = from [rows, columns] transposed, the rest of each row of `to` zero.
+template <class T>
+struct Transpose {
+  int64_t rows;
+  int64_t columns;
+  const T* from;
+  T* to;
+  int64_t to_stride;
+};
+
 template <class T>
 struct Kernels {
+  int64_t width;  // elements of a vector of the compute type
   void (*gates_forward)(const GatesForward<T>&, int64_t begin, int64_t end);
   void (*gates_backward)(const GatesBackward<T>&, int64_t begin, int64_t end);
   void (*column_sum)(const ColumnSum<T>&, int64_t begin, int64_t end);
+  void (*pack_forward)(const Pack<T>&, int64_t begin, int64_t end);
+  void (*pack_backward)(const Pack<T>&, int64_t begin, int64_t end);
+  void (*step_forward)(const StepForward<T>&, int64_t begin, int64_t end);
+  void (*step_backward)(const StepBackward<T>&, int64_t begin, int64_t end);
+  void (*widen)(const T* from, compute_t<T>* to, int64_t count);
+
+  int64_t panels(int64_t columns, int64_t vectors) const {
+    return (columns + vectors * width - 1) / (vectors * width);
+  }
 };
+
+// What only the types that are computed in have: kernels that read the weights as they are.
+template <class T>
+struct DirectKernels {
+  int64_t batch_block;  // cell_many's x_stride is a multiple of it
+  void (*cell_few)(const CellForward<T>&, int64_t begin, int64_t end);   // x as it is
+  void (*cell_many)(const CellForward<T>&, int64_t begin, int64_t end);  // x transposed
+  void (*product)(const Product<T>&, int64_t begin, int64_t end);
+  void (*transpose)(const Transpose<T>&);
+};
+
+// Vectors in a panel.
+constexpr int64_t kForwardVectors = 1;   // of each gate
+constexpr int64_t kBackwardVectors = 2;
+constexpr int64_t kProductVectors = 2;
 
 struct KernelSet {
   const char* name;
@@ -70,9 +170,13 @@ struct KernelSet {
   Kernels<double> f64;
   Kernels<BFloat16> bf16;
   Kernels<Half> f16;
+  DirectKernels<float> direct_f32;
+  DirectKernels<double> direct_f64;
 
   template <class T>
   const Kernels<T>& of() const;
+  template <class T>
+  const DirectKernels<T>& direct() const;
 };
 
 template <>
@@ -90,6 +194,14 @@ inline const Kernels<BFloat16>& KernelSet::of<BFloat16>() const {
 template <>
 inline const Kernels<Half>& KernelSet::of<Half>() const {
   return f16;
+}
+template <>
+inline const DirectKernels<float>& KernelSet::direct<float>() const {
+  return direct_f32;
+}
+template <>
+inline const DirectKernels<double>& KernelSet::direct<double>() const {
+  return direct_f64;
 }
 
 // The set for this processor: the strongest it can run, or a weaker one that the environment

@@ -33,8 +33,9 @@ using VLong = VectorOf<double>::bits;
 typedef uint16_t VShort __attribute__((vector_size(kVectorBytes / 2)));
 typedef uint32_t VUnsigned __attribute__((vector_size(kVectorBytes)));
 
-LLTM_INLINE VFloat broadcast(float x) { return VFloat{} + x; }
-LLTM_INLINE VDouble broadcast(double x) { return VDouble{} + x; }
+// Minus zero changes no value, not even -0, so that no instruction remains but the broadcast.
+LLTM_INLINE VFloat broadcast(float x) { return x - VFloat{}; }
+LLTM_INLINE VDouble broadcast(double x) { return x - VDouble{}; }
 
 template <class To, class From>
 LLTM_INLINE To bit_cast(From from) {
@@ -103,6 +104,15 @@ template <class T>
 LLTM_INLINE void store(T* to, VFloat x) {
   const VShort bits = narrow(x, T{});
   __builtin_memcpy(to, &bits, sizeof bits);
+}
+
+LLTM_INLINE float scalar(float x) { return x; }
+LLTM_INLINE double scalar(double x) { return x; }
+// Through a vector, so that there is one conversion.
+template <class T>
+LLTM_INLINE float scalar(T x) {
+  const VShort bits = VShort{} + x.bits;
+  return widen(bits, T{})[0];
 }
 
 template <class T>

@@ -1,4 +1,7 @@
 // One step on CPU tensors: check, allocate, multiply, gates.
+//
+// Small products in a type that is computed in go through kernels of our own, which read the weights
+// where they are and need no concatenation; the rest goes through the BLAS that torch uses.
 #pragma once
 
 #include <cstring>
@@ -8,8 +11,9 @@
 
 #include "../contract.h"
 #include "dispatch.h"
-#include "gates.h"
 #include "matrix.h"
+#include "parallel.h"
+#include "scratch.h"
 
 namespace lltm {
 
@@ -22,6 +26,63 @@ void concatenate(const T* old_h, const T* input, const CellSizes& sizes, T* x) {
     std::memcpy(x + row * width + sizes.state, input + row * sizes.features,
                 sizes.features * sizeof(T));
   }
+}
+
+// Weights of up to this many bytes stay in a core's own cache while they are used: up to here reading
+// them in place beats what BLAS gains by packing them.
+constexpr int64_t kDirectWeightBytes = 1 << 20;
+constexpr int64_t kFewRows = 4;
+constexpr int64_t kManyRows = 512;
+
+template <class T>
+bool is_direct(const CellSizes& sizes) {
+  const int64_t weights = 3 * sizes.state * (sizes.state + sizes.features);
+  return std::is_same_v<T, cpu::compute_t<T>> && sizes.batch <= kManyRows &&
+         (sizes.batch <= kFewRows ||
+          weights * static_cast<int64_t>(sizeof(T)) <= kDirectWeightBytes);
+}
+
+// Forward of one step without BLAS.
+template <class Api, class T>
+void cell_direct(const CellSizes& sizes, const T* input, const T* weights, const T* old_h,
+                 const cpu::GatesForward<T>& gates) {
+  const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
+  const int64_t width = state + features;
+  const auto& kernels = cpu::kernels().direct<T>();
+  const bool few = batch <= kFewRows;
+  const int64_t block = kernels.batch_block;
+  const int64_t stride = few ? width : (batch + block - 1) / block * block;
+  const Scratch<T> x(few ? batch * width : width * stride);
+  if (few) {
+    concatenate(old_h, input, sizes, x.data());
+  } else {
+    kernels.transpose({batch, state, old_h, x.data(), stride});
+    kernels.transpose({batch, features, input, x.data() + state * stride, stride});
+  }
+  const cpu::CellForward<T> args{gates, x.data(), stride, weights, width, width};
+  const int64_t lanes = cpu::kernels().of<T>().width;
+  run<Api>(few ? kernels.cell_few : kernels.cell_many, args,
+           cpu::kernels().of<T>().panels(state, cpu::kForwardVectors),
+           2 * batch * width * 3 * lanes, kGrainFlops);
+}
+
+// c = a b for a cell: in place if the weights are small, else through BLAS.
+template <class Api, class T>
+void cell_product(bool direct, const Matrix<T>& c, const Matrix<const T>& a,
+                  const Matrix<const T>& b) {
+  if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
+    if (direct) {
+      const auto& kernels = cpu::kernels().direct<T>();
+      const cpu::Product<T> args{c.rows,          c.columns, a.columns,    a.data, a.row_stride,
+                                 a.column_stride, b.data,    b.row_stride, c.data, c.row_stride};
+      const int64_t lanes = cpu::kernels().of<T>().width;
+      run<Api>(kernels.product, args,
+               cpu::kernels().of<T>().panels(c.columns, cpu::kProductVectors),
+               2 * c.rows * a.columns * cpu::kProductVectors * lanes, kGrainFlops);
+      return;
+    }
+  }
+  Api::matmul(c, a, b);
 }
 
 template <class Api, class Tensor = typename Api::Tensor>
@@ -56,20 +117,34 @@ CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor&
   if (save) result.gates = Api::empty(input, {sizes.batch, 3 * sizes.state});
   if (sizes.batch == 0 || sizes.state == 0) return result;
 
-  const int64_t width = sizes.state + sizes.features, gates = 3 * sizes.state;
-  const Tensor x = concatenated<Api>(old_h, input, sizes);
-  const Tensor z = Api::empty(input, {sizes.batch, gates});
   dispatch(input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
+    cpu::GatesForward<T> gates{sizes.batch,
+                               sizes.state,
+                               alpha,
+                               nullptr,
+                               data_or_null<Api, T>(bias),
+                               Api::template data<T>(old_cell),
+                               Api::template mutable_data<T>(result.new_h),
+                               Api::template mutable_data<T>(result.new_cell),
+                               mutable_data_or_null<Api, T>(result.gates),
+                               nullptr};
+    if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
+      if (is_direct<T>(sizes)) {
+        return cell_direct<Api, T>(sizes, Api::template data<T>(input),
+                                   Api::template data<T>(weights), Api::template data<T>(old_h),
+                                   gates);
+      }
+    }
+    const int64_t width = sizes.state + sizes.features, rows = 3 * sizes.state;
+    const Tensor x = concatenated<Api>(old_h, input, sizes);
+    const Tensor z = Api::empty(input, {sizes.batch, rows});
     T* z_data = Api::template mutable_data<T>(z);
-    Api::matmul(dense(z_data, sizes.batch, gates),
+    Api::matmul(dense(z_data, sizes.batch, rows),
                 dense(Api::template data<T>(x), sizes.batch, width),
-                dense(Api::template data<T>(weights), gates, width).transposed());
-    gates_forward<Api, T>({sizes.batch, sizes.state, alpha, z_data, nullptr,
-                           data_or_null<Api, T>(bias), Api::template data<T>(old_cell),
-                           Api::template mutable_data<T>(result.new_h),
-                           Api::template mutable_data<T>(result.new_cell),
-                           mutable_data_or_null<Api, T>(result.gates)});
+                dense(Api::template data<T>(weights), rows, width).transposed());
+    gates.z = z_data;
+    gates_forward<Api, T>(gates);
   });
   return result;
 }
@@ -128,22 +203,30 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
     gates_backward<Api, T>({batch, state, alpha, Api::template data<T>(gates),
                             Api::template data<T>(new_cell), data_or_null<Api, T>(grad_h), nullptr,
                             data_or_null<Api, T>(grad_cell), nullptr, nullptr,
-                            mutable_data_or_null<Api, T>(d_old_cell), d_z_data});
+                            mutable_data_or_null<Api, T>(d_old_cell), d_z_data, nullptr});
+    const bool direct = is_direct<T>(sizes);
     const auto d = dense<const T>(d_z_data, batch, 3 * state);
     const auto w = dense(Api::template data<T>(weights), 3 * state, width);
     if (d_input) {
-      Api::matmul(dense(Api::template mutable_data<T>(*d_input), batch, features), d,
-                  w.column_range(state, features));
+      cell_product<Api>(direct, dense(Api::template mutable_data<T>(*d_input), batch, features), d,
+                        w.column_range(state, features));
     }
     if (d_old_h) {
-      Api::matmul(dense(Api::template mutable_data<T>(*d_old_h), batch, state), d,
-                  w.column_range(0, state));
+      cell_product<Api>(direct, dense(Api::template mutable_data<T>(*d_old_h), batch, state), d,
+                        w.column_range(0, state));
     }
     if (d_weights) {
-      const Tensor x =
-          concatenated<Api>(Api::contiguous(old_h_), Api::contiguous(input_), sizes);
-      Api::matmul(dense(Api::template mutable_data<T>(*d_weights), 3 * state, width),
-                  d.transposed(), dense(Api::template data<T>(x), batch, width));
+      const Tensor old_h = Api::contiguous(old_h_), input = Api::contiguous(input_);
+      const auto d_w = dense(Api::template mutable_data<T>(*d_weights), 3 * state, width);
+      if (direct) {
+        cell_product<Api>(true, d_w.column_range(0, state), d.transposed(),
+                          dense(Api::template data<T>(old_h), batch, state));
+        cell_product<Api>(true, d_w.column_range(state, features), d.transposed(),
+                          dense(Api::template data<T>(input), batch, features));
+      } else {
+        const Tensor x = concatenated<Api>(old_h, input, sizes);
+        Api::matmul(d_w, d.transposed(), dense(Api::template data<T>(x), batch, width));
+      }
     }
     if (d_bias) {
       column_sum<Api, T>({batch, 3 * state, d_z_data, Api::template mutable_data<T>(*d_bias)});

@@ -1,5 +1,6 @@
 // All steps on CPU tensors: the input's share of the pre-activations in one product before the time
-// loop, the weights' gradient in one product after it.
+// loop, the weights' gradient in one product after it. In between, a step is one kernel: a product
+// with weights that were packed once, the gates in its epilogue.
 #pragma once
 
 #include <cstring>
@@ -11,8 +12,9 @@
 #include "../contract.h"
 #include "cell.h"
 #include "dispatch.h"
-#include "gates.h"
 #include "matrix.h"
+#include "parallel.h"
+#include "scratch.h"
 
 namespace lltm {
 
@@ -26,6 +28,59 @@ struct SequenceResult {
   std::optional<Tensor> gates;
 };
 
+// A [B, S] state in the compute type, as the next step's product reads it: where it is stored if that
+// is its type already, else a widened copy.
+template <class T>
+class ComputeState {
+ public:
+  using C = cpu::compute_t<T>;
+  static constexpr bool kCopies = !std::is_same_v<T, C>;
+
+  // Two copies, because a step reads one while it writes the next.
+  explicit ComputeState(int64_t count) : count_(count), copies_(kCopies ? 2 * count : 0) {}
+
+  // Where step t has to write its copy, or null.
+  C* next(int64_t t) const { return kCopies ? copies_.data() + (t % 2) * count_ : nullptr; }
+
+  // What step t wrote, given where it is stored.
+  const C* written(int64_t t, const T* stored) const {
+    if constexpr (kCopies) {
+      return next(t);
+    } else {
+      return stored;
+    }
+  }
+
+  // A state that no step wrote.
+  const C* widened(const T* stored) const {
+    if constexpr (kCopies) {
+      cpu::kernels().of<T>().widen(stored, next(1), count_);
+      return next(1);
+    } else {
+      return stored;
+    }
+  }
+
+ private:
+  int64_t count_;
+  Scratch<C> copies_;
+};
+
+template <class Api, class T>
+void pack(void (*kernel)(const cpu::Pack<T>&, int64_t, int64_t), const cpu::Pack<T>& args,
+          int64_t vectors) {
+  const auto& kernels = cpu::kernels().of<T>();
+  run<Api>(kernel, args, kernels.panels(args.state, vectors),
+           3 * args.state * vectors * kernels.width, kGrainElements);
+}
+
+// Elements of the state's weights once packed in panels of that many vectors.
+template <class T>
+int64_t packed_size(int64_t state, int64_t vectors) {
+  const auto& kernels = cpu::kernels().of<T>();
+  return kernels.panels(state, vectors) * vectors * kernels.width * 3 * state;
+}
+
 template <class T>
 struct SequenceForward {
   SequenceSizes sizes;
@@ -36,7 +91,6 @@ struct SequenceForward {
   const T* h0;       // [B, S]
   const T* c0;       // [B, S]
   T* projected;      // [T, B, 3S] the input's share of the pre-activations
-  T* recurrent;      // [B, 3S] the hidden state's share, of one step at a time
   T* output;         // [T, B, S]
   T* c_n;            // [B, S]
   T* cells;          // [T, B, S] or null
@@ -45,23 +99,31 @@ struct SequenceForward {
 
 template <class Api, class T>
 void sequence_steps(const SequenceForward<T>& args) {
-  const int64_t batch = args.sizes.cell.batch, features = args.sizes.cell.features, state = args.sizes.cell.state;
-  const int64_t gates = 3 * state, plane = batch * state, steps = args.sizes.steps;
+  const int64_t steps = args.sizes.steps, batch = args.sizes.cell.batch;
+  const int64_t features = args.sizes.cell.features, state = args.sizes.cell.state;
+  const int64_t gates = 3 * state, plane = batch * state;
   const auto weights = dense(args.weights, gates, state + features);
   Api::matmul(dense(args.projected, steps * batch, gates),
               dense(args.input, steps * batch, features),
               weights.column_range(state, features).transposed());
-  const auto state_weights = weights.column_range(0, state).transposed();
-  const T* h = args.h0;
+  const auto& kernels = cpu::kernels().of<T>();
+  const Scratch<cpu::compute_t<T>> packed(packed_size<T>(state, cpu::kForwardVectors));
+  pack<Api, T>(kernels.pack_forward, {args.weights, state + features, state, packed.data()},
+               cpu::kForwardVectors);
+  const ComputeState<T> states(plane);
+  const cpu::compute_t<T>* h = states.widened(args.h0);
   const T* cell = args.c0;
   for (int64_t t = 0; t < steps; ++t) {
-    Api::matmul(dense(args.recurrent, batch, gates), dense(h, batch, state), state_weights);
     T* new_h = args.output + t * plane;
     T* new_cell = args.cells ? args.cells + t * plane : args.c_n;
-    gates_forward<Api, T>({batch, state, args.alpha, args.projected + t * batch * gates,
-                           args.recurrent, args.bias, cell, new_h, new_cell,
-                           args.gates ? args.gates + t * batch * gates : nullptr});
-    h = new_h;
+    const cpu::StepForward<T> step{
+        {batch, state, args.alpha, args.projected + t * batch * gates, args.bias, cell, new_h,
+         new_cell, args.gates ? args.gates + t * batch * gates : nullptr, states.next(t)},
+        h,
+        packed.data()};
+    run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors),
+             2 * batch * gates * kernels.width, kGrainFlops);
+    h = states.written(t, new_h);
     cell = new_cell;
   }
   if (cell != args.c_n) std::memcpy(args.c_n, cell, plane * sizeof(T));
@@ -86,7 +148,6 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
   const int64_t plane = batch * state;
   if (plane == 0) return result;
   const Tensor projected = Api::empty(input, {steps, batch, 3 * state});
-  const Tensor recurrent = Api::empty(input, {batch, 3 * state});
   dispatch(input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     T* output = Api::template mutable_data<T>(result.output);
@@ -94,7 +155,7 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
                             Api::template data<T>(weights), data_or_null<Api, T>(bias),
                             Api::template data<T>(h0), Api::template data<T>(c0),
                             Api::template mutable_data<T>(projected),
-                            Api::template mutable_data<T>(recurrent), output,
+                            output,
                             Api::template mutable_data<T>(result.c_n),
                             mutable_data_or_null<Api, T>(result.cells),
                             mutable_data_or_null<Api, T>(result.gates)});
@@ -131,28 +192,50 @@ struct SequenceBackward {
   const T* grad_h_n;     // [B, S] or null
   const T* grad_c_n;     // [B, S] or null
   T* d_z;                // [T, B, 3S]
-  T* d_h;                // [B, S] gradient of the hidden state between two steps; d_h0 at the end
+  T* d_h0;               // [B, S] or null
   T* d_c0;               // [B, S] or null
 };
 
 template <class Api, class T>
-void sequence_steps_backward(const SequenceBackward<T>& args, bool wants_d_h0) {
-  const int64_t batch = args.sizes.cell.batch, features = args.sizes.cell.features, state = args.sizes.cell.state;
-  const int64_t gates = 3 * state, plane = batch * state, steps = args.sizes.steps;
-  const auto state_weights = dense(args.weights, gates, state + features).column_range(0, state);
-  const std::unique_ptr<cpu::compute_t<T>[]> carry(new cpu::compute_t<T>[plane]);
-  for (int64_t t = steps - 1; t >= 0; --t) {
+void sequence_steps_backward(const SequenceBackward<T>& args) {
+  const int64_t steps = args.sizes.steps, batch = args.sizes.cell.batch;
+  const int64_t features = args.sizes.cell.features, state = args.sizes.cell.state;
+  const int64_t gates = 3 * state, plane = batch * state;
+  if (steps == 0) return;
+  const auto& kernels = cpu::kernels().of<T>();
+  const Scratch<cpu::compute_t<T>> carry(plane);
+  const ComputeState<T> d_zs(batch * gates);
+  const auto gates_of = [&](int64_t t) {
     const bool last = t == steps - 1;
-    T* d_z = args.d_z + t * batch * gates;
-    gates_backward<Api, T>({batch, state, args.alpha, args.gates + t * batch * gates,
-                            args.cells + t * plane,
-                            args.grad_output ? args.grad_output + t * plane : nullptr,
-                            last ? args.grad_h_n : args.d_h, last ? args.grad_c_n : nullptr,
-                            last ? nullptr : carry.get(), carry.get(),
-                            t == 0 ? args.d_c0 : nullptr, d_z});
-    if (t > 0 || wants_d_h0) {
-      Api::matmul(dense(args.d_h, batch, state), dense<const T>(d_z, batch, gates), state_weights);
+    return cpu::GatesBackward<T>{batch,
+                                 state,
+                                 args.alpha,
+                                 args.gates + t * batch * gates,
+                                 args.cells + t * plane,
+                                 args.grad_output ? args.grad_output + t * plane : nullptr,
+                                 last ? args.grad_h_n : nullptr,
+                                 last ? args.grad_c_n : nullptr,
+                                 last ? nullptr : carry.data(),
+                                 carry.data(),
+                                 t == 0 ? args.d_c0 : nullptr,
+                                 args.d_z + t * batch * gates,
+                                 d_zs.next(t)};
+  };
+  gates_backward<Api, T>(gates_of(steps - 1));
+  if (steps > 1) {
+    const Scratch<cpu::compute_t<T>> packed(packed_size<T>(state, cpu::kBackwardVectors));
+    pack<Api, T>(kernels.pack_backward, {args.weights, state + features, state, packed.data()},
+                 cpu::kBackwardVectors);
+    for (int64_t t = steps - 2; t >= 0; --t) {
+      const auto* d_z_after = d_zs.written(t + 1, args.d_z + (t + 1) * batch * gates);
+      const cpu::StepBackward<T> step{gates_of(t), d_z_after, packed.data()};
+      run<Api>(kernels.step_backward, step, kernels.panels(state, cpu::kBackwardVectors),
+               2 * batch * gates * cpu::kBackwardVectors * kernels.width, kGrainFlops);
     }
+  }
+  if (args.d_h0) {
+    Api::matmul(dense(args.d_h0, batch, state), dense<const T>(args.d_z, batch, gates),
+                dense(args.weights, gates, state + features).column_range(0, state));
   }
 }
 
@@ -205,7 +288,7 @@ Gradients<Tensor> sequence_backward_cpu(
              grad_h_n = contiguous_or_none<Api>(grad_h_n_),
              grad_c_n = contiguous_or_none<Api>(grad_c_n_);
   const Tensor d_z = Api::empty(input_, {steps, batch, 3 * state});
-  const Tensor d_h0 = Api::empty(input_, {batch, state});
+  const auto d_h0 = empty_if<Api>(needs[kOldH], input_, {batch, state});
   const auto d_input = empty_if<Api>(needs[kInput], input_, {steps, batch, features});
   const auto d_weights = empty_if<Api>(needs[kWeights], input_, {3 * state, width});
   const auto d_bias = empty_like_if<Api>(needs[kBias], bias_);
@@ -214,17 +297,16 @@ Gradients<Tensor> sequence_backward_cpu(
   dispatch(input_.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     T* d_z_data = Api::template mutable_data<T>(d_z);
-    T* d_h_data = Api::template mutable_data<T>(d_h0);
+    T* d_h0_data = mutable_data_or_null<Api, T>(d_h0);
     T* d_c0_data = mutable_data_or_null<Api, T>(d_c0);
     const T* grad_h_n_data = data_or_null<Api, T>(grad_h_n);
     const T* grad_c_n_data = data_or_null<Api, T>(grad_c_n);
-    sequence_steps_backward<Api, T>(
-        {sizes, alpha, Api::template data<T>(weights), Api::template data<T>(cells),
-         Api::template data<T>(gates), data_or_null<Api, T>(grad_output), grad_h_n_data,
-         grad_c_n_data, d_z_data, d_h_data, d_c0_data},
-        needs[kOldH]);
+    sequence_steps_backward<Api, T>({sizes, alpha, Api::template data<T>(weights),
+                                     Api::template data<T>(cells), Api::template data<T>(gates),
+                                     data_or_null<Api, T>(grad_output), grad_h_n_data,
+                                     grad_c_n_data, d_z_data, d_h0_data, d_c0_data});
     if (steps == 0) {
-      pass_through(grad_h_n_data, batch * state, d_h_data);
+      if (d_h0) pass_through(grad_h_n_data, batch * state, d_h0_data);
       if (d_c0) pass_through(grad_c_n_data, batch * state, d_c0_data);
     }
     const auto d = dense<const T>(d_z_data, rows, 3 * state);
@@ -246,8 +328,7 @@ Gradients<Tensor> sequence_backward_cpu(
       column_sum<Api, T>({rows, 3 * state, d_z_data, Api::template mutable_data<T>(*d_bias)});
     }
   });
-  return gradients<Api>(input_, d_input, d_weights, d_bias,
-                        needs[kOldH] ? std::optional<Tensor>(d_h0) : std::nullopt, d_c0);
+  return gradients<Api>(input_, d_input, d_weights, d_bias, d_h0, d_c0);
 }
 
 }  // namespace lltm

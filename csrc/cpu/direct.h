@@ -1,0 +1,237 @@
+// Products that read their operands where they are, for work too short to pack for. Included like
+// simd.h.
+#pragma once
+
+// General product ---------------------------------------------------------------------------------
+
+// Columns beyond the last full vector are copied, zero-padded, this many rows of b at a time.
+constexpr int64_t kPaddedDepth = 128;
+
+template <class T, int Vectors>
+void product_panel(const Product<T>& args, int64_t column) {
+  constexpr int width = kWidth<T>;
+  TileSums<T, Vectors> sums;
+  TileOperands<T> operands{nullptr,          args.a_row_stride, args.a_column_stride,
+                           args.b + column, args.b_row_stride, args.depth};
+  for (int64_t row = 0; row < args.rows; row += kTileRows) {
+    const int64_t rows = at_most(kTileRows, args.rows - row);
+    operands.a = args.a + row * args.a_row_stride;
+    tile_of<T, Vectors>(rows)(operands, &sums.at[0][0][0], false);
+    for (int64_t i = 0; i < rows; ++i) {
+      T* to = args.c + (row + i) * args.c_row_stride + column;
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) store(to + v * width, load(sums.at[i][v]));
+    }
+  }
+}
+
+template <class T>
+void product_tail(const Product<T>& args, int64_t column, Tail lanes) {
+  constexpr int width = kWidth<T>;
+  T padded[kPaddedDepth * width];
+  TileOperands<T> operands{nullptr, args.a_row_stride, args.a_column_stride, padded, width, 0};
+  for (int64_t row = 0; row < args.rows; row += kTileRows) {
+    const int64_t rows = at_most(kTileRows, args.rows - row);
+    TileSums<T, 1> sums = {};
+    for (int64_t first = 0; first < args.depth; first += kPaddedDepth) {
+      operands.depth = at_most(kPaddedDepth, args.depth - first);
+      operands.a = args.a + row * args.a_row_stride + first * args.a_column_stride;
+      for (int64_t k = 0; k < operands.depth; ++k) {
+        store(padded + k * width,
+              lanes.load_from(args.b + (first + k) * args.b_row_stride + column));
+      }
+      tile_of<T, 1>(rows)(operands, &sums.at[0][0][0], true);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      lanes.store_to(args.c + (row + i) * args.c_row_stride + column, load(sums.at[i][0]));
+    }
+  }
+}
+
+// A single row has too few sums in flight for the usual panel: take as many vectors as hide the
+// latency.
+constexpr int kSingleRowVectors = 8;
+
+template <class T>
+int64_t product_single_row(const Product<T>& args, int64_t column, int64_t last) {
+  constexpr int64_t panel = kSingleRowVectors * kWidth<T>;
+  T sums[kSingleRowVectors * kWidth<T>];
+  for (; column + panel <= last; column += panel) {
+    tile_product<T, 1, kSingleRowVectors>({args.a, args.a_row_stride, args.a_column_stride,
+                                           args.b + column, args.b_row_stride, args.depth},
+                                          sums, false);
+    for (int v = 0; v < kSingleRowVectors; ++v) {
+      store(args.c + column + v * kWidth<T>, load(sums + v * kWidth<T>));
+    }
+  }
+  return column;
+}
+
+template <class T>
+void product(const Product<T>& args, int64_t begin, int64_t end) {
+  constexpr int64_t width = kWidth<T>, panel = kProductVectors * width;
+  const int64_t last = at_most(args.columns, end * panel);
+  int64_t column = begin * panel;
+  if (args.rows == 1) column = product_single_row(args, column, last);
+  for (; column + panel <= last; column += panel) product_panel<T, kProductVectors>(args, column);
+  for (; column + width <= last; column += width) product_panel<T, 1>(args, column);
+  if (column < last) product_tail(args, column, {last - column});
+}
+
+template <class T>
+void transpose(const Transpose<T>& args) {
+  for (int64_t column = 0; column < args.columns; ++column) {
+    T* to = args.to + column * args.to_stride;
+    for (int64_t row = 0; row < args.rows; ++row) to[row] = args.from[row * args.columns + column];
+    for (int64_t row = args.rows; row < args.to_stride; ++row) to[row] = T(0);
+  }
+}
+
+// Cell, many rows ---------------------------------------------------------------------------------
+// The weights are broadcast and the batch fills the vectors, so x comes transposed and padded; the
+// pre-activations come out with the batch as their last dimension and are turned at the end.
+
+constexpr int kBatchVectors = kVectorBytes == 64 ? 1 : 2;
+
+template <class Gates, class T>
+struct Turned {
+  static constexpr int kStates = kWidth<T>, kBatch = kBatchVectors * kWidth<T>;
+  alignas(kVectorBytes) T z[Gates::kGates][kStates][kBatch];
+
+  // The states of one row of the batch.
+  LLTM_INLINE vector_t<T> states(int gate, int64_t row) const {
+    T lanes[kStates];
+#pragma GCC unroll 16
+    for (int state = 0; state < kStates; ++state) lanes[state] = z[gate][state][row];
+    return load(lanes);
+  }
+
+  // Every gate of `states` states from `column` on, for the block of x.
+  void compute(const CellForward<T>& args, int64_t column, int64_t states, const T* x) {
+    for (int gate = 0; gate < Gates::kGates; ++gate) {
+      const int64_t first = gate * args.gates.state + column;
+      for (int64_t state = 0; state < states; state += kTileRows) {
+        const TileOperands<T> operands{args.weights + (first + state) * args.weights_stride,
+                                       args.weights_stride, 1, x, args.x_stride, args.depth};
+        tile_of<T, kBatchVectors>(at_most(kTileRows, states - state))(operands, z[gate][state],
+                                                                     false);
+      }
+    }
+  }
+};
+
+template <class Gates, class T>
+struct ManyRows {
+  const CellForward<T>& args;
+
+  template <class Lanes>
+  void run(int64_t column, Lanes lanes) const {
+    constexpr int64_t batch = Turned<Gates, T>::kBatch;
+    const int64_t states = at_most(kWidth<T>, args.gates.state - column);
+    Turned<Gates, T> turned;
+    for (int64_t first = 0; first < args.gates.rows; first += batch) {
+      turned.compute(args, column, states, args.x + first);
+      const int64_t rows = at_most(batch, args.gates.rows - first);
+      for (int64_t row = 0; row < rows; ++row) {
+        vector_t<T> z[Gates::kGates];
+#pragma GCC unroll 4
+        for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = turned.states(gate, row);
+        finish_forward<Gates>(args.gates, first + row, column, z, lanes);
+      }
+    }
+  }
+};
+
+template <class Gates, class T>
+void cell_many(const CellForward<T>& args, int64_t begin, int64_t end) {
+  const int64_t width = kWidth<T>, state = args.gates.state;
+  for_each_column_vector<T>(begin * width, end * width < state ? end * width : state,
+                            ManyRows<Gates, T>{args});
+}
+
+// Cell, few rows ----------------------------------------------------------------------------------
+// Dot products along the rows of the weights, which are read once, in order.
+
+template <class T>
+LLTM_INLINE T sum_of_lanes(vector_t<T> x) {
+  T lanes[kWidth<T>];
+  store(lanes, x);
+#pragma GCC unroll 4
+  for (int half = kWidth<T> / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+constexpr int kDotStates = kVectorBytes == 64 ? 4 : 2;
+
+// z[gate][i] = dot(x, weights[gate * S + column + i]) for the first States states.
+template <class Gates, class T, int States>
+void dot_products(const CellForward<T>& args, const T* x, int64_t column,
+                              T (&z)[Gates::kGates][kWidth<T>], int at) {
+  constexpr int kGates = Gates::kGates, width = kWidth<T>;
+  const T* rows[kGates][States];
+  vector_t<T> sum[kGates][States] = {};
+#pragma GCC unroll 4
+  for (int gate = 0; gate < kGates; ++gate) {
+#pragma GCC unroll 4
+    for (int i = 0; i < States; ++i) {
+      rows[gate][i] =
+          args.weights + (gate * args.gates.state + column + at + i) * args.weights_stride;
+    }
+  }
+  int64_t k = 0;
+  for (; k + width <= args.depth; k += width) {
+    const vector_t<T> values = load(x + k);
+#pragma GCC unroll 4
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma GCC unroll 4
+      for (int i = 0; i < States; ++i) sum[gate][i] += values * load(rows[gate][i] + k);
+    }
+  }
+  if (k < args.depth) {
+    const Tail lanes{args.depth - k};
+    const vector_t<T> values = lanes.load_from(x + k);
+#pragma GCC unroll 4
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma GCC unroll 4
+      for (int i = 0; i < States; ++i) sum[gate][i] += values * lanes.load_from(rows[gate][i] + k);
+    }
+  }
+#pragma GCC unroll 4
+  for (int gate = 0; gate < kGates; ++gate) {
+#pragma GCC unroll 4
+    for (int i = 0; i < States; ++i) z[gate][at + i] = sum_of_lanes<T>(sum[gate][i]);
+  }
+}
+
+template <class Gates, class T>
+struct FewRows {
+  const CellForward<T>& args;
+
+  template <class Lanes>
+  void run(int64_t column, Lanes lanes) const {
+    const int states = static_cast<int>(at_most(kWidth<T>, args.gates.state - column));
+    for (int64_t row = 0; row < args.gates.rows; ++row) {
+      const T* x = args.x + row * args.x_stride;
+      T sums[Gates::kGates][kWidth<T>] = {};
+      int at = 0;
+      for (; at + kDotStates <= states; at += kDotStates) {
+        dot_products<Gates, T, kDotStates>(args, x, column, sums, at);
+      }
+      for (; at < states; ++at) dot_products<Gates, T, 1>(args, x, column, sums, at);
+      vector_t<T> z[Gates::kGates];
+#pragma GCC unroll 4
+      for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(sums[gate]);
+      finish_forward<Gates>(args.gates, row, column, z, lanes);
+    }
+  }
+};
+
+template <class Gates, class T>
+void cell_few(const CellForward<T>& args, int64_t begin, int64_t end) {
+  const int64_t width = kWidth<T>, state = args.gates.state;
+  for_each_column_vector<T>(begin * width, end * width < state ? end * width : state,
+                            FewRows<Gates, T>{args});
+}

@@ -1,0 +1,48 @@
+// Kernels over threads, with a grain that never makes a small problem slower.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "../cpu/kernels.h"
+
+namespace lltm {
+
+// Below this much work a second thread costs more than it saves.
+constexpr int64_t kGrainElements = 16384;  // of the gates
+constexpr int64_t kGrainFlops = 1 << 20;   // of a product
+
+inline int64_t grain_of(int64_t grain, int64_t per_item) {
+  return std::max<int64_t>(1, grain / std::max<int64_t>(1, per_item));
+}
+
+// kernel(args, begin, end) over [0, items), in pieces worth `grain` units of work, of which an item
+// is `per_item`.
+template <class Api, class Args>
+void run(void (*kernel)(const Args&, int64_t, int64_t), const Args& args, int64_t items,
+         int64_t per_item, int64_t grain) {
+  Api::parallel_for(items, grain_of(grain, per_item),
+                    [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
+
+template <class Api, class T>
+void gates_forward(const cpu::GatesForward<T>& args) {
+  run<Api>(cpu::kernels().of<T>().gates_forward, args, cpu::gate_items(args.rows, args.state),
+           std::min(args.state, cpu::kColumns), kGrainElements);
+}
+
+template <class Api, class T>
+void gates_backward(const cpu::GatesBackward<T>& args) {
+  run<Api>(cpu::kernels().of<T>().gates_backward, args, cpu::gate_items(args.rows, args.state),
+           std::min(args.state, cpu::kColumns), kGrainElements);
+}
+
+template <class Api, class T>
+void column_sum(const cpu::ColumnSum<T>& args) {
+  const auto kernel = cpu::kernels().of<T>().column_sum;
+  const int64_t grain = std::max<int64_t>(64, kGrainElements / std::max<int64_t>(1, args.rows));
+  Api::parallel_for(args.columns, grain,
+                    [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
+
+}  // namespace lltm
