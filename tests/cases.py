@@ -69,6 +69,31 @@ def assert_close(actual: Tensor, expected: Tensor, what: str) -> None:
     )
 
 
+def assert_as_right(actual: Tensor, reference: Tensor, exact: Tensor, what: str) -> None:
+    """Within the table of the truth, or of what the reference itself misses it by.
+
+    Args:
+        actual: what a backend gave.
+        reference: what the reference gave in the same dtype.
+        exact: what the reference gives in float64 for the same inputs.
+        what: names the tensor in a failure.
+    """
+    rounded = exact.to(reference.dtype)
+    missed = torch.nan_to_num(reference.double() - rounded.double(), posinf=0, neginf=0)
+    miss = float(missed.abs().max()) if missed.numel() else 0.0
+    finite = torch.nan_to_num(exact, posinf=0, neginf=0)
+    scale = max(1.0, float(finite.abs().max())) if finite.numel() else 1.0
+    tolerance = TOLERANCES[reference.dtype]
+    torch.testing.assert_close(
+        actual,
+        rounded,
+        rtol=tolerance.rtol,
+        atol=tolerance.atol * scale + miss,
+        equal_nan=True,
+        msg=lambda message: f"{what}: {message}",
+    )
+
+
 # Cases ------------------------------------------------------------------------------------------
 
 
