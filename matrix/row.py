@@ -19,6 +19,7 @@ from matrix import results
 from matrix.audit.audit import audit
 from matrix.audit.policy import default_policy
 from matrix.audit.report import render, to_json
+from matrix.audit.system import system_ceilings
 from matrix.build import Artifact, Builder, BuildFailed, recipe
 from matrix.config import ROOT, Matrix, series
 from matrix.environments import Environment, EnvironmentFailed, Maker
@@ -211,6 +212,7 @@ class RowRun:
         with self._timed("audit"):
             policy = dataclasses.replace(
                 default_policy(),
+                ceilings=system_ceilings(),
                 binding=cast("Binding", row.binding),
                 target=self.tools.matrix.stable.target if row.binding == "stable" else None,
                 torch=series(artifact.torch),

@@ -9,18 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from auditwheel.lddtree import load_ld_paths
-from auditwheel.libc import Libc
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerDefSection
-from elftools.elf.hash import GNUHashSection
-
-from matrix.audit import elf as elf_reader
 from matrix.audit import symbols
+from matrix.audit.system import Provider, find_library, find_symbols, library_folders, read_provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,16 +40,6 @@ class Verdict:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Provider:
-    """A library on disk, as far as a search for symbols needs it."""
-
-    path: Path
-    machine: str
-    needed: tuple[str, ...]
-    versions: frozenset[str]
-
-
 def resolve(
     elf: Elf, facts: Facts, torch: Torch, built_on: str | None, siblings: Iterable[Path] = ()
 ) -> Verdict:
@@ -75,9 +58,9 @@ def resolve(
 
     places = list(_places(elf, torch, siblings))
     core = torch.path / "lib" / "libtorch_cpu.so"
-    if core.is_file() and (machine := _provider(core).machine) != elf.machine:
+    if core.is_file() and (machine := read_provider(core).machine) != elf.machine:
         return verdict("fails", f"it is for {elf.machine}, this torch for {machine}")
-    found = {name: _find(name, places, elf.machine) for name in elf.needed}
+    found = {name: find_library(name, places, elf.machine) for name in elf.needed}
     lost = [name for name, provider in found.items() if provider is None]
     if lost:
         return verdict("fails", f"the library {lost[0]} is not there", lost)
@@ -119,31 +102,7 @@ def _places(elf: Elf, torch: Torch, siblings: Iterable[Path]) -> Iterator[Path]:
     prefix = torch.path.parents[3]
     if (prefix / "conda-meta").is_dir():
         yield prefix / "lib"
-    system = load_ld_paths(Libc.GLIBC)
-    yield from (Path(place) for place in (*system["env"], *system["conf"]))
-
-
-def _find(name: str, places: list[Path], machine: str) -> Provider | None:
-    for place in places:
-        path = place / name
-        if path.is_file() and (provider := _provider(path)).machine == machine:
-            return provider
-    return None
-
-
-@cache
-def _provider(path: Path) -> Provider:
-    with path.open("rb") as stream:
-        elf = ELFFile(stream)
-        definitions = elf.get_section_by_name(".gnu.version_d")
-        return Provider(
-            path=path,
-            machine=elf_reader.machine(elf),
-            needed=elf_reader.needed(elf),
-            versions=frozenset(next(names).name for _, names in definitions.iter_versions())
-            if isinstance(definitions, GNUVerDefSection)
-            else frozenset(),
-        )
+    yield from library_folders()
 
 
 def _missing(elf: Elf, providers: list[Provider], places: list[Path]) -> list[str]:
@@ -159,19 +118,8 @@ def _missing(elf: Elf, providers: list[Provider], places: list[Path]) -> list[st
         for name in find_symbols(provider.path, wanted):
             del wanted[name]
         for name in provider.needed:
-            found = _find(name, places, elf.machine)
+            found = find_library(name, places, elf.machine)
             if found and found.path not in seen:
                 seen.add(found.path)
                 queue.append(found)
     return list(wanted)
-
-
-def find_symbols(path: Path, names: Iterable[str]) -> list[str]:
-    """Those of the names that a library exports, by its own hash table."""
-    with path.open("rb") as stream:
-        elf = ELFFile(stream)
-        table = elf.get_section_by_name(".gnu.hash")
-        if not isinstance(table, GNUHashSection):
-            exported = {symbol.name for symbol in elf_reader.exported(elf)}
-            return [name for name in names if name in exported]
-        return [name for name in names if table.get_symbol(name) is not None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from matrix.audit import fatbin, manylinux, shims, symbols
-from matrix.audit.policy import Ceilings, bounds
+from matrix.audit.policy import Ceilings, bounds, newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,6 +83,7 @@ def derive(elf: Elf, name: str) -> Facts:
     cxx = [symbol for symbol in undefined if symbols.is_torch_cxx(symbol)]
     used = {name: _since(name) for name in undefined if symbols.is_shim(name)}
     images = fatbin.images(elf.fatbin)
+    versions = [need.version for need in elf.versions]
     return Facts(
         binding="native" if cxx else "stable" if used else "none",
         torch_cxx=tuple(symbols.demangle(symbol) for symbol in cxx),
@@ -90,9 +91,9 @@ def derive(elf: Elf, name: str) -> Facts:
         lowest_torch=None if cxx else _newest(used.values()),
         python=_python(undefined, name),
         needs=Ceilings(
-            glibc=_newest_need(elf, "GLIBC"),
-            glibcxx=_newest_need(elf, "GLIBCXX"),
-            cxxabi=_newest_need(elf, "CXXABI"),
+            glibc=newest(versions, "GLIBC"),
+            glibcxx=newest(versions, "GLIBCXX"),
+            cxxabi=newest(versions, "CXXABI"),
         ),
         manylinux=manylinux.oldest_policy(elf.machine, elf.versions),
         cxx11_abi=_cxx11_abi(cxx, undefined),
@@ -117,12 +118,6 @@ def _newest(versions: Iterable[str | None]) -> str | None:
     if None in known or not known:
         return None
     return max((version for version in known if version), key=Version)
-
-
-def _newest_need(elf: Elf, prefix: str) -> str | None:
-    found = [need.version.partition("_") for need in elf.versions]
-    numbers = [number for head, _, number in found if head == prefix and number[:1].isdigit()]
-    return max(numbers, key=Version, default=None)
 
 
 def _python(undefined: list[str], name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from packaging.version import Version
 
@@ -15,6 +15,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CPU = "cpu"
 
@@ -28,6 +31,13 @@ class Ceilings:
     glibc: str | None = None
     glibcxx: str | None = None
     cxxabi: str | None = None
+
+
+def newest(versions: Iterable[str], name: str) -> str | None:
+    """The newest of the versions of one name: of GLIBC_2.4 and GLIBC_2.17 it is "2.17"."""
+    split = [version.partition("_") for version in versions]
+    numbers = [number for head, _, number in split if head == name and number[:1].isdigit()]
+    return max(numbers, key=Version, default=None)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import struct
 import subprocess
@@ -13,9 +14,9 @@ import pytest
 from packaging.version import Version
 
 from matrix.audit import Policy, audit, elf, fatbin, shims, symbols
-from matrix.audit.against import find_symbols
 from matrix.audit.architectures import images_of
 from matrix.audit.artifact import is_torch_library
+from matrix.audit.system import find_symbols, system_ceilings
 from matrix.audit.torches import find_torch
 
 if TYPE_CHECKING:
@@ -270,3 +271,12 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
 )
 def test_a_library_of_torch_is_known_by_its_name(name: str, own: bool) -> None:
     assert is_torch_library(name) == own
+
+
+def test_this_machine_is_its_own_ceiling(toolchain: Toolchain) -> None:
+    ceilings = system_ceilings()
+    assert ceilings.glibc == platform.libc_ver()[1]
+    source = "#include <iostream>\nint main() { std::cout << 1; }\n"
+    report = audit(toolchain.library("ext.so", source), Policy(ceilings=ceilings))
+    found = {finding.rule: finding.status for finding in report.libraries[0].findings}
+    assert {found[rule] for rule in ("glibc", "glibcxx", "cxxabi")} == {"passed"}
