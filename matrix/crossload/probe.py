@@ -46,7 +46,8 @@ def through_loader(path: str) -> tuple[str, str]:
         torch.ops.load_library(path)
     except OSError as error:
         return "refuses", str(error)
-    return compute(torch.ops.lltm.cell)
+    # Looked up when called: a wrong binary may have registered its ops under another name.
+    return compute(lambda x, *rest: torch.ops.lltm.cell(x, *rest))
 
 
 if __name__ == "__main__":
