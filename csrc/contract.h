@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -151,6 +152,9 @@ CellSizes check_common(const char* op, const char* h_name, const char* c_name, c
   }
   STD_TORCH_CHECK(std::isfinite(alpha) && alpha >= 0, "lltm::", op,
                   ": alpha must be finite and not negative, got ", alpha);
+  constexpr double kFloatMax = std::numeric_limits<float>::max();
+  STD_TORCH_CHECK(dtype == ScalarType::Double || alpha <= kFloatMax, "lltm::", op,
+                  ": alpha must be at most ", kFloatMax, " unless input is float64, got ", alpha);
   return sizes;
 }
 
