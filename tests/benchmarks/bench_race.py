@@ -12,6 +12,7 @@ to read; a time by itself means nothing elsewhere.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,12 +40,15 @@ class Replay:
 REPLAY = Replay()
 
 
-@pytest.fixture(scope="module")
+# Held once for all the entrants of a row: pytest has them one after the other.
+hold_once = functools.lru_cache(maxsize=1)(contest.hold)
+
+
+@pytest.fixture
 def held(request: pytest.FixtureRequest) -> Contest:
-    """The row's contest, held once for all its entrants."""
+    """The row's contest."""
     row, taking_part, floors = request.param
-    seconds = request.config.getoption("--seconds")
-    return contest.hold(row, taking_part, seconds, with_floors=floors)
+    return hold_once(row, taking_part, request.config.getoption("--seconds"), with_floors=floors)
 
 
 @pytest.mark.benchmark(timer=REPLAY)
@@ -52,7 +56,7 @@ def test_race(held: Contest, entrant: str, benchmark: Any) -> None:
     assert entrant not in held.wrong, held.wrong[entrant]
     seconds = held.seconds[entrant]
     benchmark.group = held.row.name
-    benchmark.extra_info.update(held.row.fields(), competitor=entrant)
+    benchmark.extra_info.update(held.row.fields(), competitor=entrant, contest=held.id)
     competitor = {c.name: c for c in competitors.everyone()}.get(entrant)
     if competitor is not None:
         benchmark.extra_info.update(

@@ -63,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         start = (row, taking_part, bool(floors))
         for name in (*(competitor.name for competitor in taking_part), *floors):
             parameters.append(pytest.param(start, name, id=f"{row.name}-{name}"))
-    metafunc.parametrize(("held", "entrant"), parameters, indirect=["held"], scope="module")
+    metafunc.parametrize(("held", "entrant"), parameters, indirect=["held"])
 
 
 def pytest_benchmark_update_machine_info(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ class Contest:
 
     Attributes:
         row: the row.
+        id: unlike any other contest's; only times of one contest belong together.
         seconds: by competitor and floor, seconds per call, one entry a round.
         saved_bytes: by competitor, what autograd keeps for the backward pass.
         high_water_bytes: by competitor, the most that is held at one time.
@@ -31,6 +33,7 @@ class Contest:
     """
 
     row: Row
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     seconds: dict[str, list[float]] = field(default_factory=dict)
     saved_bytes: dict[str, int] = field(default_factory=dict)
     high_water_bytes: dict[str, int] = field(default_factory=dict)

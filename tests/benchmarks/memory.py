@@ -11,11 +11,17 @@ from torch.autograd.graph import saved_tensors_hooks
 MEMORY_EVENT = "[memory]"
 
 
-def saved_bytes(call: Callable[[], Sequence[Tensor]], known: Sequence[Tensor]) -> int:
+def saved_bytes(
+    call: Callable[[], Sequence[Tensor]], known: Sequence[Tensor], *, count_outputs: bool = False
+) -> int:
     """Bytes of the storages that autograd keeps for the backward pass.
 
-    A storage counts once and as a whole, because a saved view keeps all of it. Those of the outputs
-    do not count: they are there anyway, like those of ``known``, the arguments.
+    A storage counts once and as a whole, because a saved view keeps all of it.
+
+    Args:
+        call: a forward pass; returns its outputs.
+        known: tensors whose storages do not count, such as the arguments: they are there anyway.
+        count_outputs: whether those of the outputs count; they are there anyway, too.
     """
     saved: dict[int, int] = {}
 
@@ -26,7 +32,7 @@ def saved_bytes(call: Callable[[], Sequence[Tensor]], known: Sequence[Tensor]) -
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         outputs = call()
-    for tensor in (*known, *outputs):
+    for tensor in (*known, *(() if count_outputs else outputs)):
         saved.pop(tensor.untyped_storage().data_ptr(), None)
     return sum(saved.values())
 

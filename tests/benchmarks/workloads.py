@@ -6,7 +6,7 @@ A :class:`Row` is one of their combinations, and all competitors of a row are ti
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -134,18 +134,18 @@ SCOPES = {"smoke": smoke, "quick": quick, "full": full}
 """By name, which rows to run."""
 
 
-def select(rows: Iterator[Row], text: str | None) -> list[Row]:
+def select(rows: Iterable[Row], text: str | None) -> list[Row]:
     """The rows with the fields named in ``KEY=VALUE,...``, such as ``op=cell,threads=1``.
 
     Raises:
-        ValueError: a key is unknown, or no row that is left has the value.
+        ValueError: a key is unknown, or no row there is has the value.
     """
     chosen = list(rows)
     for part in text.split(",") if text else ():
         key, _, value = part.partition("=")
-        known = list(dict.fromkeys(row.fields().get(key) for row in chosen))
+        known = list(dict.fromkeys(row.fields().get(key) for row in full()))
         if None in known:
-            keys = ", ".join(chosen[0].fields())
+            keys = ", ".join(next(full()).fields())
             raise ValueError(f"--select wants KEY=VALUE,... with KEY one of {keys}; got {part!r}")
         if value not in known:
             values = ", ".join(str(each) for each in known)
