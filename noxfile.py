@@ -58,6 +58,15 @@ def matrix(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Race lltm against everyone else and the floors: `-- --full --compare STORED.json`."""
+    install(session, "build", "test", "matrix")
+    session.install(f"torch=={TORCH}")
+    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
+    session.run("python", "-m", "matrix.bench", *session.posargs)
+
+
+@nox.session
 def page(session: nox.Session) -> None:
     """Look at the matrix's report in headless Chromium, wide and narrow: `-- [FILE]`."""
     install(session, "matrix", "page")

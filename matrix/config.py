@@ -79,12 +79,11 @@ class Compiler:
 
 @dataclass(frozen=True)
 class Cuda:
-    """A CUDA toolkit release, the newest host compilers nvcc accepts, and what it builds for."""
+    """A CUDA toolkit release and the newest host compilers its nvcc accepts."""
 
     version: str
     gxx: int
     clangxx: int
-    architectures: tuple[str, ...]
     line: int
 
 

@@ -46,8 +46,7 @@ def through_loader(path: str) -> tuple[str, str]:
         torch.ops.load_library(path)
     except OSError as error:
         return "refuses", str(error)
-    # Looked up when called: a wrong binary may have registered its ops under another name.
-    return compute(lambda x, *rest: torch.ops.lltm.cell(x, *rest))
+    return compute(torch.ops.lltm.cell)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ LOG_LINES = 60
 LOG_CHARACTERS = 12_000
 STATUSES = (PASSED, FAILED, NOT_RUN)
 MARKS = {PASSED: "✓", FAILED: "✗", NOT_RUN: "○"}
+# The page of `nox -s bench`, from the folder of the matrix's report.
+BENCHMARK = "../bench/index.html"
 PHASES = ("environment", "build", "install", "audit", "load", "tests", "speed")
 
 
@@ -75,6 +77,17 @@ def artifacts(results: Iterable[Result]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def environment() -> Environment:
+    """The templates of this folder."""
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
 def render(folder: Path, tier: str, results: Iterable[Result]) -> str:
     """The page.
 
@@ -84,24 +97,22 @@ def render(folder: Path, tier: str, results: Iterable[Result]) -> str:
         results: its rows.
     """
     results = tuple(results)
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html").render(
-        tier=tier,
-        made=datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y, %H:%M UTC"),
-        results=results,
-        counts=Counter(result.status for result in results),
-        statuses=STATUSES,
-        marks=MARKS,
-        grid=grid(results),
-        artifacts=artifacts(results),
-        logs={result.id: logs(folder, result) for result in results},
-        oracle=plots.oracle(results),
-        speed=plots.speed(results),
-        crossload=read_json(folder / "crossload.json"),
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            tier=tier,
+            made=datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y, %H:%M UTC"),
+            results=results,
+            counts=Counter(result.status for result in results),
+            statuses=STATUSES,
+            marks=MARKS,
+            grid=grid(results),
+            artifacts=artifacts(results),
+            logs={result.id: logs(folder, result) for result in results},
+            oracle=plots.oracle(results),
+            speed=plots.speed(results),
+            crossload=read_json(folder / "crossload.json"),
+            benchmark=BENCHMARK if (folder / BENCHMARK).is_file() else None,
+        )
     )

@@ -41,11 +41,25 @@ SMALLEST_ULP = 1e-2
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot as data URIs for a wide and for a narrow page, and what it shows in words."""
+    """A plot as SVG for a wide and for a narrow page, and what it shows in words."""
 
-    wide: str
-    narrow: str
+    svg: str
+    narrow_svg: str
     words: str
+
+    @property
+    def wide(self) -> str:
+        """The wide one as a data URI."""
+        return _uri(self.svg)
+
+    @property
+    def narrow(self) -> str:
+        """The narrow one as a data URI."""
+        return _uri(self.narrow_svg)
+
+
+def _uri(svg: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def _figure(draw: Callable[[Axes], None], width: float, height: float) -> str:
@@ -55,10 +69,11 @@ def _figure(draw: Callable[[Axes], None], width: float, height: float) -> str:
         draw(axes)
         out = io.BytesIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(out.getvalue()).decode()
+    return out.getvalue().decode()
 
 
-def _plot(draw: Callable[[Axes], None], lines: int, words: str) -> Plot:
+def plot(draw: Callable[[Axes], None], lines: int, words: str) -> Plot:
+    """Draw twice, for a wide page and a narrow one, high enough for that many lines."""
     height = 1.1 + 0.34 * lines
     return Plot(_figure(draw, 9.6, height), _figure(draw, 3.9, height + 0.5), words)
 
@@ -98,7 +113,7 @@ def oracle(results: Iterable[Result]) -> Plot | None:
         axes.grid(visible=True, axis="x")
 
     dtype, backend = max(groups, key=lambda key: max(groups[key]))
-    return _plot(
+    return plot(
         draw,
         len(keys),
         f"Largest error against the oracle, one point a row of the matrix: "
@@ -138,7 +153,7 @@ def speed(results: Iterable[Result]) -> Plot | None:
         axes.grid(visible=True, axis="x")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
-    return _plot(
+    return plot(
         draw,
         len(cases) + 1,
         f"Speed against eager PyTorch in the same run, one point a row of the matrix: "

@@ -1,0 +1,1 @@
+"""The benchmark: race everyone in processes with torch, report, and compare with a stored run."""

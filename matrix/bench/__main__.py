@@ -1,0 +1,137 @@
+"""`python -m matrix.bench`: what `nox -s bench` runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from matrix.bench import compare, figures, measure, page, plots, tables
+from matrix.bench.figures import BenchError, Run
+from matrix.config import ROOT
+from matrix.files import write_atomically, write_json
+
+BUILD = ROOT / "build" / "bench"
+MATRIX_REPORT = ROOT / "build" / "matrix" / "index.html"
+INTERRUPTED = 130
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="nox -s bench --",
+        description="Race lltm against everyone else, and against the floors.",
+    )
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument(
+        "--quick",
+        dest="scope",
+        action="store_const",
+        const="quick",
+        help="float32 on one thread, sequences without torch.compile (the default)",
+    )
+    scope.add_argument(
+        "--full", dest="scope", action="store_const", const="full", help="every row there is"
+    )
+    parser.set_defaults(scope="quick")
+    parser.add_argument(
+        "--select",
+        metavar="KEY=VALUE,...",
+        help="only rows with these values: op=cell,case=16x32x128,work=forward",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="to time each row (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="STORED.json",
+        help="name what is slower than in a stored bench.json; exit 1 if anything is",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what unchanged sources have measured"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; 0 when every result was right and nothing regressed."""
+    chosen = arguments(argv)
+    console = Console(stderr=chosen.json, width=None if sys.stdout.isatty() else 160)
+    try:
+        stored = read_stored(chosen.compare) if chosen.compare else None
+        run, right = measured(chosen, console)
+        return report(run, stored, console, as_json=chosen.json) or (0 if right else 1)
+    except BenchError as error:
+        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        return 2
+    except KeyboardInterrupt:
+        console.print("interrupted: finished parts are kept; go on with --resume", style="yellow")
+        return INTERRUPTED
+
+
+def read_stored(path: Path) -> Run:
+    """A stored run.
+
+    Raises:
+        BenchError: the file is missing or something else.
+    """
+    try:
+        return figures.from_json(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except (OSError, json.JSONDecodeError) as error:
+        raise BenchError(
+            f"--compare {path}: {error}; give a bench.json of an earlier run"
+        ) from error
+
+
+def measured(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
+    """Measure all parts; the run, and whether every result was right."""
+    measurer = measure.Measurer(BUILD, chosen.scope, chosen.seconds, chosen.select)
+    # Compiled kernels are kept between runs, and leave no trace outside the tree.
+    environment = {
+        "TORCH_EXTENSIONS_DIR": str(BUILD / "extensions"),
+        "TORCHINDUCTOR_CACHE_DIR": str(BUILD / "inductor"),
+        **os.environ,
+    }
+    todo = list(measure.parts(chosen.scope, chosen.select))
+    documents, right = [], True
+    for count, part in enumerate(todo, start=1):
+        console.print(f"[{count}/{len(todo)}] {part.name}", markup=False)
+        document = measure.read(measurer.result(part)) if chosen.resume else None
+        if document is None:
+            started = time.monotonic()
+            came = measurer.measure(part, environment)
+            document, right = came.document, right and came.right
+            console.print(f"{part.name}: {time.monotonic() - started:.0f} s", style="dim")
+        if document is not None:
+            documents.append(document)
+    if not documents:
+        raise BenchError(f"--select {chosen.select} leaves no row of --{chosen.scope}")
+    return figures.from_pytest_benchmark(documents), right
+
+
+def report(run: Run, stored: Run | None, console: Console, *, as_json: bool) -> int:
+    """Write the report and print it; 1 when something regressed."""
+    comparison = compare.compare(run, stored) if stored else None
+    write_json(BUILD / "bench.json", run.to_json())
+    matrix = os.path.relpath(MATRIX_REPORT, BUILD) if MATRIX_REPORT.is_file() else None
+    write_atomically(BUILD / "index.html", page.render(run, comparison, matrix=matrix))
+    for name, plot in plots.speed(run):
+        write_atomically(BUILD / f"{name}.svg", plot.svg)
+    if as_json:
+        print(json.dumps(run.to_json(), indent=1))
+    console.print(tables.table(run))
+    if comparison:
+        console.print(tables.comparison(comparison))
+    console.print(f"report: {BUILD / 'index.html'}, {BUILD / 'bench.json'}", soft_wrap=True)
+    return 1 if comparison and comparison.regressions else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+"""What a run came to: ratios of times of one round, their median and spread.
+
+pytest-benchmark's JSON holds, for every entrant of a row, one time a round; the n-th times of a
+row's entrants are of the same round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+OURS, OTHER, LSTM, FLOOR = "ours", "other", "lstm", "floor"
+EAGER = "eager"
+BLAS, FMA = "blas floor", "fma floor"
+SCALED_LSTM = "lstm x 3/4"
+# An LSTM has four gates, the LLTM three: this is what the same road would cost.
+LSTM_SHARE = 3 / 4
+# Besides its entries' names, what a row is told by.
+FIELDS = ("op", "case", "dtype", "threads", "work")
+
+
+class BenchError(Exception):
+    """Something the user can mend; the message says what and how."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A median over the rounds, and half the distance between the quartiles."""
+
+    median: float
+    spread: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Figure:
+        """The figure of one value a round."""
+        if len(values) == 1:
+            return Figure(values[0], 0.0)
+        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+        return Figure(median, (high - low) / 2)
+
+    @property
+    def relative(self) -> float:
+        """The spread as a part of the median."""
+        return self.spread / self.median
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entrant of a row.
+
+    Attributes:
+        name: competitor or floor.
+        kind: OURS, OTHER, LSTM or FLOOR.
+        us: microseconds a call.
+        speed: how many times faster than eager.
+        of_blas: its time in times of the bare matrix products.
+        of_fma: its time in times of the products at the peak rate.
+        saved_bytes: what autograd keeps for the backward pass; None in inference.
+        high_water_bytes: the most that is held at one time; None for a floor.
+    """
+
+    name: str
+    kind: str
+    us: Figure
+    speed: Figure
+    of_blas: Figure | None
+    of_fma: Figure | None
+    saved_bytes: int | None
+    high_water_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Everyone on one problem."""
+
+    op: str
+    case: str
+    dtype: str
+    threads: int
+    work: str
+    rounds: int
+    entries: tuple[Entry, ...]
+
+    @property
+    def name(self) -> str:
+        """Such as ``cell 16x32x128 float32 1 forward``."""
+        return " ".join(str(getattr(self, field)) for field in FIELDS)
+
+    def entry(self, name: str) -> Entry | None:
+        """The entrant of that name; None where it did not take part."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    def of_kind(self, *kinds: str) -> tuple[Entry, ...]:
+        """The entrants of these kinds."""
+        return tuple(entry for entry in self.entries if entry.kind in kinds)
+
+    @property
+    def best_other(self) -> Entry:
+        """The fastest that computes the LLTM and is not ours."""
+        return max(self.of_kind(OTHER), key=lambda entry: entry.speed.median)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the benchmark.
+
+    Attributes:
+        hardware: what must be equal for two runs to be compared.
+        software: what was timed, and on what it ran.
+        made: when, ISO 8601.
+        rows: its rows.
+    """
+
+    hardware: dict[str, Any]
+    software: dict[str, Any]
+    made: str
+    rows: tuple[Row, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return dataclasses.asdict(self)
+
+
+def from_json(value: Any, source: str) -> Run:
+    """The run that `to_json` wrote.
+
+    Raises:
+        BenchError: it is something else.
+    """
+    try:
+        rows = tuple(_row_from_json(row) for row in value["rows"])
+        return Run(**{**value, "rows": rows})
+    except (KeyError, TypeError) as error:
+        raise BenchError(
+            f"{source} is not a run of `nox -s bench` (its bench.json): {error!r}; store a new one"
+        ) from error
+
+
+def _row_from_json(value: Mapping[str, Any]) -> Row:
+    entries = []
+    for entry in value["entries"]:
+        figures = {
+            name: Figure(**entry[name]) if entry[name] else None
+            for name in ("us", "speed", "of_blas", "of_fma")
+        }
+        entries.append(Entry(**{**entry, **figures}))
+    return Row(**{**value, "entries": tuple(entries)})
+
+
+def from_pytest_benchmark(documents: Sequence[Mapping[str, Any]]) -> Run:
+    """One run of what several processes have measured.
+
+    Args:
+        documents: pytest-benchmark's JSON of each.
+    """
+    first = documents[0]
+    machine = first["machine_info"]
+    cpu = machine["cpu"]
+    return Run(
+        hardware={
+            "processor": cpu.get("brand_raw", "unknown"),
+            "family": cpu.get("family"),
+            "model": cpu.get("model"),
+            "architecture": machine["machine"],
+            "cores": cpu.get("count"),
+            "instruction_set": machine["lltm"]["instruction_set"],
+        },
+        software={
+            "lltm": machine["lltm"]["version"],
+            "binding": machine["lltm"]["binding"],
+            "compiler": machine["lltm"]["compiler"],
+            "torch": machine["torch"],
+            "python": machine["python_version"],
+        },
+        made=max(document["datetime"] for document in documents),
+        rows=tuple(_rows(entry for document in documents for entry in document["benchmarks"])),
+    )
+
+
+def _rows(benchmarks: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
+    groups: dict[tuple[str, ...], dict[str, Mapping[str, Any]]] = {}
+    for benchmark in benchmarks:
+        info = benchmark["extra_info"]
+        key = tuple(info[field] for field in (*FIELDS, "contest"))
+        groups.setdefault(key, {})[info["competitor"]] = benchmark
+    for (op, case, dtype, threads, work, _), group in groups.items():
+        # Without eager there is nothing to hold the others against: its own test has failed.
+        if EAGER in group:
+            entries = tuple(_entries(group))
+            rounds = len(group[EAGER]["stats"]["data"])
+            yield Row(op, case, dtype, int(threads), work, rounds, entries)
+
+
+def _entries(group: Mapping[str, Mapping[str, Any]]) -> Iterator[Entry]:
+    seconds = {name: benchmark["stats"]["data"] for name, benchmark in group.items()}
+    for name, benchmark in group.items():
+        info = benchmark["extra_info"]
+        yield _entry(name, info, seconds[name], seconds)
+        if info["kind"] == LSTM:
+            scaled = [LSTM_SHARE * time for time in seconds[name]]
+            yield _entry(SCALED_LSTM, info, scaled, seconds)
+
+
+def _entry(
+    name: str,
+    info: Mapping[str, Any],
+    own: Sequence[float],
+    seconds: Mapping[str, Sequence[float]],
+) -> Entry:
+    return Entry(
+        name=name,
+        kind=info["kind"],
+        us=Figure.of([1e6 * time for time in own]),
+        speed=Figure.of(_over(seconds[EAGER], own)),
+        of_blas=Figure.of(_over(own, seconds[BLAS])) if BLAS in seconds else None,
+        of_fma=Figure.of(_over(own, seconds[FMA])) if FMA in seconds else None,
+        saved_bytes=info.get("saved_bytes"),
+        high_water_bytes=info.get("high_water_bytes"),
+    )
+
+
+def _over(above: Sequence[float], below: Sequence[float]) -> list[float]:
+    return [a / b for a, b in zip(above, below, strict=True)]
