@@ -34,6 +34,7 @@ GROUPS = ("build", "test")
 # What the link stubs stand for, and triton, which only generates GPU code.
 NVIDIA = re.compile(r"(nvidia|cuda|triton)(-|$)")
 LIMIT_S = 900.0
+IMPORT_TORCH = "import torch; print(torch.__version__)"
 FREE_BYTES = 6 << 30
 
 
@@ -187,7 +188,7 @@ class Maker:
             EnvironmentFailed: a package cannot be had, the disk is full, or torch does not import.
         """
         path = self.folder / f"torch{torch}-py{python.version}-{packages}"
-        ready = path.with_suffix(".ready.json")
+        ready = path.with_name(f"{path.name}.ready.json")
         key = text_hash(torch, str(python.path), python.version, packages, *requirements())
         known = read_json(ready)
         if known and known["key"] == key and path.is_dir():
@@ -225,7 +226,7 @@ class Maker:
         )
         if cuda is not None and not nvidia:
             stubs.write(empty.site_packages)
-        self._run([program, "-c", "import torch; print(torch.__version__)"], log, "import torch")
+        self._run([program, "-c", IMPORT_TORCH], log, "import torch")
         flavour = "cpu" if cuda is None else "real" if nvidia else "stubbed"
         return Environment(path, distribution.version, python.version, flavour)
 

@@ -20,16 +20,18 @@ from matrix.audit.audit import audit
 from matrix.audit.policy import default_policy
 from matrix.audit.report import render, to_json
 from matrix.audit.system import system_ceilings
-from matrix.build import Artifact, Builder, BuildFailed, recipe
+from matrix.build import Artifact, Builder, BuildFailed, Recipe, recipe
 from matrix.config import ROOT, Matrix, series
 from matrix.environments import Environment, EnvironmentFailed, Maker
 from matrix.files import SOURCES, TESTS, source_hash, text_hash
+from matrix.processes import Stopped
 from matrix.results import FAILED, PASSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from matrix.audit.policy import Binding
+    from matrix.machine import CompilerFound
     from matrix.once import Once
     from matrix.plan import Placed
     from matrix.processes import Ended, Processes
@@ -156,6 +158,10 @@ class RowRun:
             yield
         except (RowFailed, EnvironmentFailed, BuildFailed, OSError) as error:
             self._keep(status=FAILED, reason=f"{self.phase}: {error}")
+        except Stopped:
+            raise
+        except Exception as error:  # a fault of the tool's own must not cost the other rows
+            self._keep(status=FAILED, reason=f"{self.phase}: {type(error).__name__}: {error}")
 
     def _environment(self) -> Environment:
         return self._environment_of(self.placed.row.torch, self.placed.row.packages)
@@ -184,19 +190,19 @@ class RowRun:
         wanted = recipe(self.tools.matrix, self.placed.row, compiler)
         with self._timed("build"):
             known = self.tools.builder.known(wanted)
-        if known is None and self.tools.prebuilt:
-            home = self.tools.builder.home(wanted)
-            raise RowFailed(f"there is no wheel in {home}: make it with `nox -s matrix -- --build`")
-        if known is None:
-            with self._timed("environment"):
-                on = self._environment_of(wanted.torch, "stubs")
-            with self._timed("build"):
-                known = self.tools.artifacts(
-                    wanted,
-                    lambda: self.tools.builder.build(wanted, compiler, on, self._log("build")),
+            if known is None and self.tools.prebuilt:
+                home = self.tools.builder.home(wanted)
+                raise RowFailed(
+                    f"there is no wheel in {home}: make it with `nox -s matrix -- --build`"
                 )
+            if known is None:
+                known = self.tools.artifacts(wanted, lambda: self._make(wanted, compiler))
         self._set(artifact=dataclasses.asdict(known))
         return known
+
+    def _make(self, wanted: Recipe, compiler: CompilerFound) -> Artifact:
+        on = self._environment_of(wanted.torch, "stubs")
+        return self.tools.builder.build(wanted, compiler, on, self._log("build"))
 
     def _install(self, environment: Environment, artifact: Artifact) -> None:
         with self._timed("install"):

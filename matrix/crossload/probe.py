@@ -46,6 +46,8 @@ def through_loader(path: str) -> tuple[str, str]:
         torch.ops.load_library(path)
     except OSError as error:
         return "refuses", str(error)
+    if not hasattr(torch.ops.lltm, "cell"):
+        return "loads but wrong", "it registers no op lltm::cell"
     return compute(torch.ops.lltm.cell)
 
 

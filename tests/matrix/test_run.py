@@ -78,6 +78,7 @@ def test_rows_that_share_a_recipe_share_one_wheel(tmp_path: Path) -> None:
         ({"tests": {NATIVE: "fail"}}, "tests: 1 failed, first t::two: no"),
         ({"tests": {NATIVE: "abort"}}, "tests: killed by SIGABRT"),
         ({"speed": {NATIVE: "fail"}}, "speed: exit status 1"),
+        ({"speed": {NATIVE: "garble"}}, "speed: KeyError: 'op'"),
     ],
 )
 def test_a_broken_row_is_told_and_the_others_pass(
