@@ -113,8 +113,9 @@ template <class Api, class Tensor>
 void check_kind(const char* op, const char* name, const Tensor& tensor, const Tensor& input) {
   check_defined(op, name, tensor);
   STD_TORCH_CHECK(tensor.scalar_type() == input.scalar_type(), "lltm::", op, ": ", name,
-                  " must have the dtype of input, ", torch::headeronly::toString(input.scalar_type()),
-                  ", got ", torch::headeronly::toString(tensor.scalar_type()));
+                  " must have the dtype of input, ",
+                  torch::headeronly::toString(input.scalar_type()), ", got ",
+                  torch::headeronly::toString(tensor.scalar_type()));
   STD_TORCH_CHECK(Api::same_device(tensor, input), "lltm::", op, ": ", name,
                   " must be on the device of input, ", Api::device_name(input), ", got ",
                   Api::device_name(tensor));
@@ -134,8 +135,8 @@ CellSizes check_common(const char* op, const char* h_name, const char* c_name, c
   check_kind<Api>(op, "weights", weights, input);
   check_kind<Api>(op, h_name, h, input);
   check_kind<Api>(op, c_name, c, input);
-  STD_TORCH_CHECK(h.dim() == 2, "lltm::", op, ": ", h_name,
-                  " must have 2 dimensions [B, S], got ", shape_string(h));
+  STD_TORCH_CHECK(h.dim() == 2, "lltm::", op, ": ", h_name, " must have 2 dimensions [B, S], got ",
+                  shape_string(h));
   const CellSizes sizes{input.size(input.dim() - 2), input.size(input.dim() - 1), h.size(1)};
   check_shape(op, h_name, h, "[B, S]", {sizes.batch, sizes.state});
   check_shape(op, c_name, c, "[B, S]", {sizes.batch, sizes.state});

@@ -38,17 +38,15 @@ struct Cell {
 
   static auto infer(const Tensor& input, const Tensor& weights, const optional<Tensor>& bias,
                     const Tensor& h, const Tensor& c, double alpha) {
-    static const auto op =
-        find<Outputs(const Tensor&, const Tensor&, const optional<Tensor>&, const Tensor&,
-                     const Tensor&, double)>("cell");
+    static const auto op = find<Outputs(const Tensor&, const Tensor&, const optional<Tensor>&,
+                                        const Tensor&, const Tensor&, double)>("cell");
     return op.call(input, weights, bias, h, c, alpha);
   }
   static auto forward(const Tensor& input, const Tensor& weights, const optional<Tensor>& bias,
                       const Tensor& h, const Tensor& c, double alpha) {
-    static const auto op =
-        find<std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&,
-                                                const optional<Tensor>&, const Tensor&,
-                                                const Tensor&, double)>("cell_forward");
+    static const auto op = find<std::tuple<Tensor, Tensor, Tensor>(
+        const Tensor&, const Tensor&, const optional<Tensor>&, const Tensor&, const Tensor&,
+        double)>("cell_forward");
     const auto [new_h, new_cell, gates] = op.call(input, weights, bias, h, c, alpha);
     return std::array<Tensor, 3>{new_h, new_cell, gates};
   }
@@ -74,17 +72,15 @@ struct Sequence {
 
   static auto infer(const Tensor& input, const Tensor& weights, const optional<Tensor>& bias,
                     const Tensor& h, const Tensor& c, double alpha) {
-    static const auto op =
-        find<Outputs(const Tensor&, const Tensor&, const optional<Tensor>&, const Tensor&,
-                     const Tensor&, double)>("sequence");
+    static const auto op = find<Outputs(const Tensor&, const Tensor&, const optional<Tensor>&,
+                                        const Tensor&, const Tensor&, double)>("sequence");
     return op.call(input, weights, bias, h, c, alpha);
   }
   static auto forward(const Tensor& input, const Tensor& weights, const optional<Tensor>& bias,
                       const Tensor& h, const Tensor& c, double alpha) {
-    static const auto op =
-        find<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>(
-            const Tensor&, const Tensor&, const optional<Tensor>&, const Tensor&, const Tensor&,
-            double)>("sequence_forward");
+    static const auto op = find<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>(
+        const Tensor&, const Tensor&, const optional<Tensor>&, const Tensor&, const Tensor&,
+        double)>("sequence_forward");
     const auto [output, h_n, c_n, cells, gates] = op.call(input, weights, bias, h, c, alpha);
     return std::array<Tensor, 5>{output, h_n, c_n, cells, gates};
   }
@@ -181,9 +177,8 @@ std::tuple<Tensor, Tensor> cell_autograd(const Tensor& input, const Tensor& weig
 }
 
 std::tuple<Tensor, Tensor, Tensor> sequence_autograd(const Tensor& input, const Tensor& weights,
-                                                     const optional<Tensor>& bias,
-                                                     const Tensor& h0, const Tensor& c0,
-                                                     double alpha) {
+                                                     const optional<Tensor>& bias, const Tensor& h0,
+                                                     const Tensor& c0, double alpha) {
   return apply<Sequence>(input, weights, bias, h0, c0, alpha);
 }
 

@@ -58,8 +58,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> sequence_aten(const at::Tensor& i
   at::Tensor h = h0, cell = c0;
   std::vector<at::Tensor> output;
   for (int64_t t = 0; t < sizes.steps; ++t) {
-    std::tie(h, cell) =
-        gates(projected.select(0, t) + at::linear(h, state_weights), cell, alpha);
+    std::tie(h, cell) = gates(projected.select(0, t) + at::linear(h, state_weights), cell, alpha);
     output.push_back(h);
   }
   if (output.empty()) {

@@ -8,7 +8,8 @@
 
 namespace lltm::native {
 
-// Shapes as in contract.h. Differentiable to any order and in every mode, because each operation is.
+// Shapes as in contract.h. Differentiable to any order and in every mode, because each operation
+// is.
 std::tuple<at::Tensor, at::Tensor> cell_aten(const at::Tensor& input, const at::Tensor& weights,
                                              const std::optional<at::Tensor>& bias,
                                              const at::Tensor& old_h, const at::Tensor& old_cell,

@@ -1,5 +1,5 @@
-// Where the native library registers its ops: `lltm` when it is the installed one, another name when
-// lltm.jit.load() builds it beside an installed one.
+// Where the native library registers its ops: `lltm` when it is the installed one, another name
+// when lltm.jit.load() builds it beside an installed one.
 #pragma once
 
 #if !defined(LLTM_NAMESPACE)
