@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nox
 
 nox.needs_version = ">=2024.4.15"
@@ -32,11 +34,8 @@ def lint(session: nox.Session) -> None:
     install(session, "lint")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    sources = session.run("git", "ls-files", "csrc", external=True, silent=True) or ""
-    sources = [
-        name for name in sources.split() if name.endswith((".h", ".cpp", ".inc", ".cu", ".cuh"))
-    ]
-    session.run("clang-format", "--dry-run", "--Werror", *sources)
+    sources = sorted(path for kind in CXX_SOURCES for path in Path("csrc").rglob(kind))
+    session.run("clang-format", "--dry-run", "--Werror", *map(str, sources))
     session.install(f"torch=={TORCH}")
     session.run("mypy")
 
