@@ -114,3 +114,47 @@ def compilers(session: nox.Session) -> None:
     """Install the compilers that a tier's rows name, from Debian's packages; `-- --tier pr`."""
     install(session, "matrix")
     session.run("python", "-m", "matrix.compilers", *session.posargs)
+
+
+@nox.session
+def platforms(session: nox.Session) -> None:
+    """Print the platforms that wheels are built for, as JSON."""
+    install(session, "release")
+    session.run("python", "-m", "matrix.release", "platforms")
+
+
+@nox.session
+def release_notes(session: nox.Session) -> None:
+    """Write the changelog's entry of this version to build/notes.md."""
+    install(session, "release")
+    session.run("python", "-m", "matrix.release", "notes")
+
+
+@nox.session
+def workflows(session: nox.Session) -> None:
+    """Lint .github with zizmor, check-jsonschema and actionlint."""
+    install(session, "workflows")
+    session.run("python", "-m", "matrix.workflows", "lint")
+
+
+@nox.session
+def rehearse(session: nox.Session) -> None:
+    """Run ci.yml here, every job in a clone of HEAD; `-- --jobs lint,rows --rows 2` for a part."""
+    install(session, "workflows")
+    session.run("python", "-m", "matrix.workflows", "rehearse", *session.posargs)
+
+
+@nox.session
+def tomorrow(session: nox.Session) -> None:
+    """Build and test on the newest pre-release of torch that pip's indexes offer."""
+    install(session, "build", "test")
+    session.install("--pre", "--upgrade", "torch")
+    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
+    session.run("pytest", *(session.posargs or ["-n", "2", "tests/test_equivalence.py"]))
+
+
+@nox.session
+def report_nightly(session: nox.Session) -> None:
+    """Open an issue on a failed nightly, or add to it, with GitHub's gh; `-- RUN_ADDRESS`."""
+    install(session, "workflows")
+    session.run("python", "-m", "matrix.workflows", "issue", *session.posargs)

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -17,11 +17,13 @@ from matrix import config
 from matrix.audit.audit import audit
 from matrix.audit.policy import default_policy
 from matrix.conda.variants import package_version
-from matrix.release import sbom, tags, version
+from matrix.files import write_atomically
+from matrix.release import platforms, sbom, tags, version
 from matrix.release.build import build, differences, epoch
 from matrix.release.version import ReleaseError
 
 DIST = config.ROOT / "dist"
+NOTES = config.ROOT / "build" / "notes.md"
 SBOM = config.ROOT / "build" / "sbom"
 
 
@@ -32,7 +34,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     commands.add_parser("build", help="the sdist and this platform's wheel, into dist/")
     check = commands.add_parser("check", help="versions, changelog, and the files in dist/")
     check.add_argument("--tag", help="the tag that is to be released, v0.1.0")
+    check.add_argument(
+        "--complete", action="store_true", help="dist/ must hold the sdist and every proven wheel"
+    )
     check.add_argument("--json", action="store_true", help="print JSON on standard output")
+    commands.add_parser("notes", help="the changelog's entry of this version, into build/notes.md")
+    commands.add_parser("platforms", help="the platforms of matrix.toml, as JSON")
     return parser.parse_args(argv)
 
 
@@ -43,6 +50,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if chosen.command == "build":
             return build_release(console)
+        if chosen.command == "platforms":
+            print(json.dumps([asdict(platform) for platform in config.load().platforms]))
+            return 0
+        if chosen.command == "notes":
+            return write_notes(console)
         return check_release(chosen, console)
     except ReleaseError as error:
         console.print(f"error: {error}", style="red", markup=False)
@@ -97,6 +109,13 @@ def hold(wheel: Path) -> list[str]:
     return objections
 
 
+def write_notes(console: Console) -> int:
+    """Write what the changelog says of this version, as a release shows it."""
+    write_atomically(NOTES, version.notes(package_version()))
+    console.print(NOTES.relative_to(config.ROOT))
+    return 0
+
+
 def check_release(chosen: argparse.Namespace, console: Console) -> int:
     """Whether every place agrees on the version, and every wheel in dist/ is what its name says."""
     expected = package_version()
@@ -107,6 +126,8 @@ def check_release(chosen: argparse.Namespace, console: Console) -> int:
     wheels = sorted(DIST.glob("*.whl")) if dist else []
     for wheel in wheels:
         found += [f"{wheel.name}: {objection}" for objection in hold(wheel)]
+    if chosen.complete:
+        found += platforms.missing(config.load(), sorted(DIST.glob("*")))
     if chosen.json:
         print(json.dumps({"version": expected, "problems": found}, indent=1))
     else:

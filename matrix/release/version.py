@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,19 @@ def entries() -> dict[str, dict[str, list[str]]]:
         version: {name: lines for name, lines in sections.items() if name != "metadata"}
         for version, sections in document.items()
     }
+
+
+def notes(version: str) -> str:
+    """The text of a version's entry, as it was written.
+
+    Raises:
+        ReleaseError: there is no such entry.
+    """
+    text = CHANGELOG.read_text(encoding="utf-8")
+    found = re.search(rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    if found is None:
+        raise ReleaseError(f"{CHANGELOG.name}: expected an entry [{version}], found none")
+    return found.group(1).strip() + "\n"
 
 
 def _of_file(path: Path) -> str | None:

@@ -1,0 +1,1 @@
+"""The workflows of continuous integration: linted, and rehearsed on this machine."""
