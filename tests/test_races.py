@@ -1,0 +1,198 @@
+"""The benchmark's own parts: rounds are interleaved, floors count right, wrong results are out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from benchmarks import competitors, contest, floors, racing, workloads
+from benchmarks.competitors import EAGER, OTHER, Competitor
+from benchmarks.workloads import Problem, Row
+from cases import BENCHMARK_CASES, SMALL
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.utils.flop_counter import FlopCounterMode
+
+SEQUENCE = Row(SMALL["sequence"], torch.float32, 1, workloads.TRAINING_STEP)
+
+
+# Rounds -----------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock that only moves when somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def worker(self, seconds: Callable[[], float]) -> racing.Prepare:
+        def work() -> None:
+            self.now += seconds()
+
+        return lambda count: [work] * count
+
+
+def test_every_round_times_everyone_once_in_changing_order() -> None:
+    clock, log = Clock(), []
+
+    def logged(name: str) -> racing.Prepare:
+        worker = clock.worker(lambda: 1.0)
+
+        def prepare(count: int) -> list[workloads.Call]:
+            log.append(name)
+            return worker(count)
+
+        return prepare
+
+    times = racing.race({name: logged(name) for name in "abc"}, 0.0, clock)
+    rounds = [log[-at : len(log) - at + 3] for at in range(3 * racing.ROUNDS[0], 0, -3)]
+    assert all(sorted(names) == ["a", "b", "c"] for names in rounds)
+    assert len({tuple(names) for names in rounds}) > 1
+    assert {name: len(each) for name, each in times.items()} == dict.fromkeys(
+        "abc", racing.ROUNDS[0]
+    )
+
+
+def test_a_machine_that_slows_down_leaves_the_ratio_alone() -> None:
+    clock, generator = Clock(), random.Random(1)
+    load = 1.0
+
+    def drifting(seconds: float) -> racing.Prepare:
+        def spent() -> float:
+            nonlocal load
+            load *= 1 + 0.05 * generator.random()
+            return seconds * load
+
+        return clock.worker(spent)
+
+    times = racing.race({"slow": drifting(2e-2), "fast": drifting(1e-2)}, 0.0, clock)
+    assert times["fast"][-1] > 1.3 * times["fast"][0]
+    ratios = [slow / fast for slow, fast in zip(times["slow"], times["fast"], strict=True)]
+    assert contest.middle(ratios)[0] == pytest.approx(2.0, rel=0.05)
+
+
+def test_short_calls_are_timed_several_at_a_time() -> None:
+    clock = Clock()
+    counts = []
+
+    def prepare(count: int) -> list[workloads.Call]:
+        counts.append(count)
+        return clock.worker(lambda: racing.BLOCK_SECONDS / 10)(count)
+
+    times = racing.race({"short": prepare}, 0.0, clock)
+    assert counts[-1] == 10
+    assert times["short"] == pytest.approx([racing.BLOCK_SECONDS / 10] * racing.ROUNDS[0])
+
+
+# Floors -----------------------------------------------------------------------------------------
+
+
+def premultiplied_cell(
+    input: Tensor, weights: Tensor, bias: Tensor, h: Tensor, c: Tensor, alpha: float
+) -> tuple[Tensor, Tensor]:
+    """The cell without X, whose gradient would be computed for both of its parts."""
+    state = h.size(1)
+    z = F.linear(input, weights[:, state:], bias)
+    return competitors.step(z, weights[:, :state], h, c, alpha)
+
+
+@pytest.mark.parametrize("work", workloads.WORKS, ids=lambda work: work.name)
+@pytest.mark.parametrize("case", BENCHMARK_CASES, ids=lambda case: f"{case.op}-{case.name}")
+def test_the_floor_counts_the_products_that_torch_counts(
+    case: workloads.Case, work: workloads.Work
+) -> None:
+    row = Row(case, torch.float32, 1, work)
+    function = {"cell": premultiplied_cell, "sequence": competitors.premultiplied}[case.op]
+    with contest.setting(row):
+        arguments = competitors.arguments(row)
+        leaves = [tensor for tensor in arguments.tensors() if tensor.requires_grad]
+        problem = Problem(partial(function, *arguments), arguments.tensors(), leaves)
+        (call,) = work.calls(problem, 1)
+        with FlopCounterMode(display=False) as counter:
+            call()
+    assert floors.flops(row) == counter.get_total_flops()
+
+
+def test_the_blas_floor_makes_its_products_and_nothing_else() -> None:
+    (call,) = floors.blas(SEQUENCE)(1)
+    with FlopCounterMode(display=False) as counter:
+        call()
+    assert counter.get_total_flops() == floors.flops(SEQUENCE)
+
+
+# Results ----------------------------------------------------------------------------------------
+
+
+def off_by(part: float) -> Competitor:
+    """Eager with one element of each output off by a part."""
+
+    def shifted(output: Tensor) -> Tensor:
+        wrong = torch.ones_like(output)
+        wrong.view(-1)[-1] += part
+        return output * wrong
+
+    def problem(row: Row) -> Problem:
+        right = EAGER.problem(row)
+        call = right.call
+        return replace(right, call=lambda: tuple(map(shifted, call())))
+
+    return Competitor("off", OTHER, None, competitors.BOTH, problem, "a wrong one")
+
+
+@pytest.mark.parametrize("case", [SMALL["sequence"], BENCHMARK_CASES[-1]], ids=["small", "long"])
+@pytest.mark.parametrize("work", [workloads.TRAINING_STEP, workloads.INFERENCE])
+def test_a_wrong_result_is_named_and_not_timed(case: workloads.Case, work: workloads.Work) -> None:
+    row = replace(SEQUENCE, case=case, work=work)
+    held = contest.hold(row, [EAGER, off_by(1e-2)], 0.0, with_floors=False)
+    assert list(held.seconds) == ["eager"]
+    assert f"{row.name} by off" in held.wrong["off"]
+
+
+def test_a_right_result_is_timed_and_weighed() -> None:
+    held = contest.hold(SEQUENCE, [EAGER, off_by(0.0)], 0.0, with_floors=False)
+    assert held.wrong == {}
+    assert list(held.seconds) == ["eager", "off"]
+    assert held.saved_bytes["eager"] > 0
+    assert held.high_water_bytes["off"] > 0
+
+
+def test_inference_saves_nothing_and_asks_for_no_gradient() -> None:
+    row = replace(SEQUENCE, work=workloads.INFERENCE)
+    held = contest.hold(row, [EAGER], 0.0, with_floors=False)
+    assert held.saved_bytes == {}
+    assert EAGER.problem(row).leaves == []
+
+
+# Selection --------------------------------------------------------------------------------------
+
+
+def test_the_full_scope_has_every_row_once() -> None:
+    names = [row.name for row in workloads.full()]
+    assert len(names) == len(set(names)) == 2 * 3 * len(BENCHMARK_CASES) * 4
+
+
+def test_a_selection_is_by_every_field_named() -> None:
+    rows = workloads.select(workloads.full(), "case=16x32x128,work=forward,threads=2")
+    assert {row.name for row in rows} == {
+        f"cell-16x32x128-{dtype}-2-forward" for dtype in ("float32", "float64", "bfloat16")
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("size=3", "KEY one of op, case, dtype, threads, work; got 'size=3'"),
+        ("op=conv", "--select op must be one of cell, sequence; got 'conv'"),
+        ("cell", "wants KEY=VALUE"),
+    ],
+)
+def test_a_selection_nobody_has_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        workloads.select(workloads.full(), text)
