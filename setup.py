@@ -3,6 +3,7 @@
 Environment:
     LLTM_BINDING: ``stable`` (default; every torch from TORCH_TARGET on) or ``native`` (the torch it
         is built on, needs ``--no-build-isolation``).
+    LLTM_CUDA: ``1`` builds the CUDA kernels, too; setup_cuda.py says what that takes.
     LLTM_DEBUG: ``1`` for assertions and debug information.
     CXX, CC: the compiler; on Windows ``clang-cl`` unless named.
 """
@@ -23,13 +24,19 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from torch.utils import cpp_extension
 
 ROOT = Path(__file__).absolute().parent
+sys.path.insert(0, str(ROOT))
+import setup_cuda  # noqa: E402 - a build backend does not put the project's folder on sys.path
+
 TORCH_TARGET = "2.10"
 BINDING = os.environ.get("LLTM_BINDING", "stable")
+CUDA = os.environ.get("LLTM_CUDA") == "1"
 DEBUG = os.environ.get("LLTM_DEBUG") == "1"
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 WINDOWS = sys.platform == "win32"
 # As lltm._library.NAMES has them.
 LIBRARY = {"darwin": "liblltm.dylib", "win32": "lltm.dll"}.get(sys.platform, "liblltm.so")
+# As lltm._library.CUDA_NAME has it.
+CUDA_LIBRARY = "liblltm_cuda.so"
 INSTRUCTION_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]
 
 BINDING_SOURCES = {
@@ -40,16 +47,19 @@ CPU_SOURCES = ["csrc/cpu/kernels.cpp", *(f"csrc/cpu/kernels_{n}.cpp" for n in IN
 
 
 def package_version() -> str:
-    """The version, marked with its torch where the library serves one torch only."""
+    """The version, marked with its torch where it serves one torch only, and with its CUDA."""
     text = (ROOT / "lltm" / "_version.py").read_text(encoding="utf-8")
     match = re.search(r'__version__ = "(.+)"', text)
     if match is None:
         raise SystemExit('lltm/_version.py: expected a line __version__ = "...", found none')
     version = match.group(1)
+    marks = []
     if BINDING == "native":
         major, minor = torch.__version__.split(".")[:2]
-        return f"{version}+torch{major}.{minor}"
-    return version
+        marks.append(f"torch{major}.{minor}")
+    if CUDA:
+        marks.append(f"cu{setup_cuda.release().split('.')[0]}")
+    return f"{version}+{'.'.join(marks)}" if marks else version
 
 
 def target_macro(version: str) -> str:
@@ -109,7 +119,7 @@ def link_arguments() -> list[str]:
 
 
 def library() -> Extension:
-    """The one shared library; it holds no Python."""
+    """The library with the schemas and the CPU kernels; it holds no Python."""
     if BINDING not in BINDING_SOURCES:
         known = " or ".join(BINDING_SOURCES)
         raise SystemExit(f"LLTM_BINDING must be {known}, got {BINDING!r}")
@@ -121,6 +131,26 @@ def library() -> Extension:
         libraries=["torch_cpu", "c10"],
         extra_compile_args={"cxx": compile_arguments()},
         extra_link_args=link_arguments(),
+        language="c++",
+    )
+
+
+def cuda_library() -> Extension:
+    """The library with the CUDA kernels.
+
+    One of its own, because it needs libtorch_cuda, and the other one must load beside a torch
+    without CUDA, too; lltm loads this one where torch has CUDA.
+    """
+    if not sys.platform.startswith("linux"):
+        raise SystemExit("LLTM_CUDA=1 builds on Linux only; leave it out here")
+    return Extension(
+        "lltm.lib.liblltm_cuda",
+        sources=[f"csrc/{BINDING}/cuda_binding.cpp"],
+        include_dirs=cpp_extension.include_paths(),
+        library_dirs=cpp_extension.library_paths(),
+        libraries=["torch_cuda", "torch_cpu", "c10"],
+        extra_compile_args={"cxx": compile_arguments()},
+        extra_link_args=[*link_arguments(), *setup_cuda.static_runtime()],
         language="c++",
     )
 
@@ -151,7 +181,19 @@ class Build(cpp_extension.BuildExtension):
 
     def get_ext_filename(self, ext_name: str) -> str:
         """The platform's name for a shared library, not for a Python module."""
-        return str(Path(*ext_name.split(".")).with_name(LIBRARY))
+        name = CUDA_LIBRARY if ext_name.endswith("_cuda") else LIBRARY
+        return str(Path(*ext_name.split(".")).with_name(name))
+
+    def build_extension(self, ext: Extension) -> None:
+        """The CUDA kernels are compiled here: BuildExtension would want a CUDA build of torch."""
+        if ext.name.endswith("_cuda"):
+            build = Path(self.build_temp) / "cuda"
+            maps = [flag for flag in compile_arguments() if flag.startswith("-ffile-prefix-map")]
+            jobs = int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))
+            ext.extra_objects = setup_cuda.compile_kernels(build, maps, threads=jobs)
+            stub = setup_cuda.link_stub(build, cpp_extension.get_cxx_compiler())
+            ext.library_dirs = [stub, *ext.library_dirs]
+        super().build_extension(ext)
 
     def get_libraries(self, ext: Extension) -> list[str]:
         """Only the extension's own: libpython is not wanted, whatever this CPython would add."""
@@ -179,8 +221,8 @@ def describe() -> str:
         "compiler": compiler(),
         "cxx_standard": cxx_standard(),
         "instruction_sets": INSTRUCTION_SETS,
-        "cuda": None,
-        "cuda_architectures": [],
+        "cuda": setup_cuda.release() if CUDA else None,
+        "cuda_architectures": setup_cuda.images() if CUDA else [],
         "platform": f"{sys.platform}-{platform.machine().lower()}",
         "debug": DEBUG,
     }
@@ -201,6 +243,6 @@ if WINDOWS:
 
 setup(
     version=package_version(),
-    ext_modules=[library()],
+    ext_modules=[library(), *([cuda_library()] if CUDA else [])],
     cmdclass={"build_ext": Build, "bdist_wheel": Wheel},
 )

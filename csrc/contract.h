@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -113,9 +114,8 @@ template <class Api, class Tensor>
 void check_kind(const char* op, const char* name, const Tensor& tensor, const Tensor& input) {
   check_defined(op, name, tensor);
   STD_TORCH_CHECK(tensor.scalar_type() == input.scalar_type(), "lltm::", op, ": ", name,
-                  " must have the dtype of input, ",
-                  torch::headeronly::toString(input.scalar_type()), ", got ",
-                  torch::headeronly::toString(tensor.scalar_type()));
+                  " must have the dtype of input, ", toString(input.scalar_type()), ", got ",
+                  toString(tensor.scalar_type()));
   STD_TORCH_CHECK(Api::same_device(tensor, input), "lltm::", op, ": ", name,
                   " must be on the device of input, ", Api::device_name(input), ", got ",
                   Api::device_name(tensor));
@@ -131,7 +131,7 @@ CellSizes check_common(const char* op, const char* h_name, const char* c_name, c
   STD_TORCH_CHECK(dtype == ScalarType::Float || dtype == ScalarType::Double ||
                       dtype == ScalarType::BFloat16 || dtype == ScalarType::Half,
                   "lltm::", op, ": input must be float32, float64, bfloat16 or float16, got ",
-                  torch::headeronly::toString(dtype));
+                  toString(dtype));
   check_kind<Api>(op, "weights", weights, input);
   check_kind<Api>(op, h_name, h, input);
   check_kind<Api>(op, c_name, c, input);
@@ -152,6 +152,9 @@ CellSizes check_common(const char* op, const char* h_name, const char* c_name, c
   }
   STD_TORCH_CHECK(std::isfinite(alpha) && alpha >= 0, "lltm::", op,
                   ": alpha must be finite and not negative, got ", alpha);
+  constexpr double kFloatMax = std::numeric_limits<float>::max();
+  STD_TORCH_CHECK(dtype == ScalarType::Double || alpha <= kFloatMax, "lltm::", op,
+                  ": alpha must be at most ", kFloatMax, " unless input is float64, got ", alpha);
   return sizes;
 }
 

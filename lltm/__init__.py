@@ -36,6 +36,10 @@ def _load() -> None:
     build = _library.load()
     ops.register("lltm", native=build.binding == "native")
     _library.announce(build.binding, "lltm")
+    if _library.load_cuda():
+        _library.announce("cuda", "lltm")
+    else:
+        ops.refuse_cuda("lltm", _library.missing_cuda())
 
 
 if not _is_being_explained():

@@ -17,6 +17,8 @@ import torch
 
 DIRECTORY = Path(__file__).parent / "lib"
 NAMES = {"linux": "liblltm.so", "darwin": "liblltm.dylib", "win32": "lltm.dll"}
+# Beside the library with the schemas, because a torch without CUDA could not load it.
+CUDA_NAME = "liblltm_cuda.so"
 REBUILD = (
     "rebuild it for this torch with `pip install --force-reinstall --no-build-isolation "
     "--no-binary lltm lltm`"
@@ -140,6 +142,48 @@ def load() -> Build:
             f"{REBUILD}"
         ) from None
     return description
+
+
+@functools.cache
+def load_cuda() -> bool:
+    """Load the CUDA kernels, once, where this build and this torch both have CUDA.
+
+    That registers them and no more: no driver is asked for and no GPU is looked at, so that a
+    process may still fork, or choose its devices, after ``import lltm``.
+
+    Returns:
+        Whether they are loaded.
+
+    Raises:
+        ImportError: they are there but cannot be loaded.
+    """
+    description = build()
+    if description.cuda is None or torch.version.cuda is None:
+        return False
+    try:
+        torch.ops.load_library(DIRECTORY / CUDA_NAME)
+    except OSError as error:
+        raise ImportError(
+            f"lltm's CUDA kernels (CUDA {description.cuda}) cannot be loaded beside torch "
+            f"{torch.__version__} (CUDA {torch.version.cuda}): {error}; {REBUILD}"
+        ) from None
+    return True
+
+
+def missing_cuda() -> str:
+    """What to tell who brings a CUDA tensor where no CUDA kernels are loaded, as one sentence."""
+    if torch.version.cuda is None:
+        return (
+            f"torch {torch.__version__} is a build without CUDA; install a CUDA build of torch, "
+            f"then an lltm with CUDA kernels"
+        )
+    release, major = build().version.split("+")[0], torch.version.cuda.split(".")[0]
+    return (
+        f"this build of lltm has no CUDA kernels; install one that has with `conda install "
+        f"'lltm=*=cuda*'` or `pip install 'lltm=={release}+cu{major}'`, build it with "
+        f"`LLTM_CUDA=1 pip install --no-build-isolation --no-binary lltm lltm`, or compute "
+        f"without kernels of its own with backend='reference'"
+    )
 
 
 _namespaces: dict[str, str] = {}

@@ -100,6 +100,15 @@ BACKENDS: tuple[Backend, ...] = (
         sequence=_op("sequence", "stable", "native"),
         source="fused CPU kernels",
     ),
+    Backend(
+        name="cuda",
+        bindings=("cuda",),
+        devices=("cuda",),
+        dtypes=contract.DTYPES,
+        cell=_op("cell", "cuda"),
+        sequence=_op("sequence", "cuda"),
+        source="fused CUDA kernels",
+    ),
 )
 """Every backend there is, slowest first."""
 
@@ -122,6 +131,8 @@ def get(name: str) -> Backend:
         known = ", ".join(row.name for row in BACKENDS)
         raise ValueError(f"backend must be one of {known}, got {name!r}")
     if not backend.is_available():
+        if backend.name == "cuda":
+            raise ValueError(_library.missing_cuda())
         loaded = " and ".join(_library.namespaces()) or "no"
         raise ValueError(
             f"backend {name!r} needs the {' or '.join(backend.bindings)} binding, loaded here: "
@@ -158,6 +169,9 @@ def select(name: str | None, input: Tensor) -> Backend:
 
 def _fastest(device: str) -> Backend:
     wanted = "cpu" if device == "meta" else device
+    if wanted == "cuda" and "cuda" not in _library.namespaces():
+        # Never a slower backend in silence.
+        raise ValueError(_library.missing_cuda())
     for backend in reversed(BACKENDS):
         if wanted in backend.devices and backend.is_available():
             return backend

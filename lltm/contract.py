@@ -15,7 +15,7 @@ from torch import Tensor
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
-
+FLOAT32_MAX = torch.finfo(torch.float32).max
 CELL_TENSORS = ("input", "weights", "bias", "old_h", "old_cell")
 SEQUENCE_TENSORS = ("input", "weights", "bias", "h0", "c0")
 
@@ -100,6 +100,10 @@ def _check(
     _require(
         math.isfinite(alpha) and alpha >= 0,
         f"lltm::{op}: alpha must be finite and not negative, got {alpha}",
+    )
+    _require(
+        input.dtype == torch.float64 or alpha <= FLOAT32_MAX,
+        f"lltm::{op}: alpha must be at most {FLOAT32_MAX:g} unless input is float64, got {alpha}",
     )
 
 

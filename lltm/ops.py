@@ -361,3 +361,23 @@ def register(namespace: str, native: bool) -> None:
         library.impl(f"{family.name}_backward", _autograd_backward(family), "Autograd")
         for key, device in AUTOCAST_DEVICES.items():
             library.impl(family.name, _autocast(family, device), key)
+
+
+def refuse_cuda(namespace: str, reason: str) -> None:
+    """Answer CUDA tensors with ``reason`` where no CUDA kernels are registered.
+
+    Raises:
+        RuntimeError: later, by the ops: ``reason``, with the name of the op.
+    """
+    library = torch.library.Library(namespace, "IMPL")
+    _libraries.append(library)
+
+    def refusing(name: str) -> Callable[..., Any]:
+        def refuse(*args: Any) -> Any:
+            raise RuntimeError(f"{namespace}::{name}: {reason}")
+
+        return refuse
+
+    for family in families(namespace):
+        for suffix in ("", "_forward", "_backward"):
+            library.impl(family.name + suffix, refusing(family.name + suffix), "CUDA")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -58,7 +59,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         "--strict", action="store_true", help="a row that was not run counts as failed"
     )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="rows at a time")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="rows at a time (default: one a core, %(default)s)",
+    )
     parser.add_argument(
         "--resume", action="store_true", help="run only what is missing, failed or changed"
     )

@@ -79,11 +79,12 @@ class Compiler:
 
 @dataclass(frozen=True)
 class Cuda:
-    """A CUDA toolkit release and the newest host compilers its nvcc accepts."""
+    """A CUDA toolkit release, the newest host compilers nvcc accepts, and what it builds for."""
 
     version: str
     gxx: int
     clangxx: int
+    architectures: tuple[str, ...]
     line: int
 
 

@@ -136,7 +136,8 @@ class RowRun:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         with self._failing():
-            environment = self._environment()
+            with self._timed("environment"):
+                environment = self._environment()
             artifact = self._build()
             self._set(packages=environment.flavour)
             self._install(environment, artifact)
@@ -147,7 +148,7 @@ class RowRun:
             self._write()
 
     def time(self) -> None:
-        """The row's speed against eager; run it while nothing else does."""
+        """The row's speed against eager; to be run while no row builds or tests."""
         with self._failing():
             self._speed(self._environment())
             self._keep()

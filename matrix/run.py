@@ -59,7 +59,7 @@ def build(placed: Iterable[Placed], tools: Tools, *, jobs: int) -> tuple[Result,
 
 
 def run(placed: Iterable[Placed], tools: Tools, *, jobs: int, resume: bool) -> tuple[Result, ...]:
-    """Run rows, `jobs` at a time, and their timing alone at the end.
+    """Run rows, `jobs` at a time, and their timing at the end.
 
     Every result is on disk as soon as it is known. With `resume`, a row that passed and whose
     sources, tests, selection and programs have not changed keeps its result.
@@ -74,9 +74,9 @@ def run(placed: Iterable[Placed], tools: Tools, *, jobs: int, resume: bool) -> t
     try:
         for done in [pool.submit(row.prove) for row in todo if not row.proven]:
             done.result()
-        for row in todo:
-            if row.proven:
-                row.time()
+        # Nothing compiles or tests while rows are timed, and each runs on one thread.
+        for done in [pool.submit(row.time) for row in todo if row.proven]:
+            done.result()
     except BaseException:
         tools.processes.stop()
         raise

@@ -24,6 +24,8 @@ TENSOR_NAMES = {
     "sequence": ("input", "weights", "bias", "h0", "c0"),
 }
 OUTPUT_NAMES = {"cell": ("new_h", "new_cell"), "sequence": ("output", "h_n", "c_n")}
+DEVICE = "cpu"
+"""Where cases make their tensors; the backend fixtures change it for a test."""
 BIASES = ("flat", "row", "absent")
 """[3S], [1, 3S], None."""
 
@@ -170,8 +172,9 @@ class Case:
         """``torch.ops.lltm.<op><suffix>``, its default overload."""
         return getattr(torch.ops.lltm, self.op + suffix).default
 
-    def arguments(self, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Arguments:
-        """Make the tensors."""
+    def arguments(self, dtype: torch.dtype = torch.float32, device: str | None = None) -> Arguments:
+        """Make the tensors, on ``device`` or else on :data:`DEVICE`."""
+        device = device or DEVICE
         generator = torch.Generator().manual_seed(zlib.crc32(f"{self.op} {self.name}".encode()))
 
         def normal(*shape: int) -> Tensor:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cases
 import pytest
 import torch
 
 import lltm
+from lltm.backends import Backend
 
 SOURCE_TREE = Path(__file__).parents[1] / "lltm"
 if Path(lltm.__file__).parent == SOURCE_TREE:
@@ -29,18 +32,33 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(params=[backend.name for backend in lltm.backends.available()])
-def backend(request: pytest.FixtureRequest) -> str:
-    """Every backend this installation can compute with."""
-    name: str = request.param
-    return name
+def _rows(backends: Iterable[Backend]) -> Iterator[Any]:
+    """Each backend, on each device it computes on; what there is no GPU for is not run."""
+    no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="not run: there is no GPU")
+    on_gpu = "cuda" in lltm._library.namespaces()
+    for row in backends:
+        for device in row.devices:
+            if device == "cpu":
+                yield pytest.param((row.name, device), id=row.name)
+            elif on_gpu:
+                id_ = row.name if row.devices == ("cuda",) else f"{row.name}-cuda"
+                yield pytest.param((row.name, device), id=id_, marks=no_gpu)
 
 
-@pytest.fixture(params=[b.name for b in lltm.backends.available() if b.bindings])
-def compiled_backend(request: pytest.FixtureRequest) -> str:
-    """Every backend but the reference itself."""
-    name: str = request.param
-    return name
+@pytest.fixture(params=_rows(lltm.backends.available()))
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every backend this installation can compute with; cases make their tensors on its device."""
+    name, device = request.param
+    monkeypatch.setattr(cases, "DEVICE", device)
+    return str(name)
+
+
+@pytest.fixture(params=_rows(row for row in lltm.backends.available() if row.bindings))
+def compiled_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every backend but the reference itself; cases make their tensors on its device."""
+    name, device = request.param
+    monkeypatch.setattr(cases, "DEVICE", device)
+    return str(name)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

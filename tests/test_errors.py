@@ -118,6 +118,7 @@ FAULTS = (
     _fault(
         "alpha_nan", "alpha", lambda _: float("nan"), "alpha must be finite and not negative", "nan"
     ),
+    _fault("alpha_beyond_float32", "alpha", lambda _: 1e300, "alpha must be at most 3.4", "1e+300"),
     *(
         Fault(
             f"all_{dtype}".replace("torch.", ""),
@@ -185,6 +186,16 @@ def test_raw_op_without_a_tensor(op: str, position: int) -> None:
     for suffix in ("", "_forward"):
         with pytest.raises(RuntimeError, match=rf"{name} must be a Tensor, got None"):
             case.raw(suffix)(*broken)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_alpha_may_be_as_large_as_float64_holds(op: str, backend: str) -> None:
+    case = cases.SMALL[op]
+    arguments = case.arguments(torch.float64)._replace(alpha=1e300)
+    for a, e in zip(
+        case.function(*arguments, backend=backend), case.reference(*arguments), strict=True
+    ):
+        cases.assert_close(a, e, "alpha 1e300")
 
 
 @pytest.mark.parametrize("op", OPS)

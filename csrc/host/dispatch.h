@@ -29,7 +29,7 @@ void dispatch(torch::headeronly::ScalarType dtype, Body&& body) {
     case ScalarType::Half:
       return body(cpu::Half{});
     default:
-      STD_TORCH_CHECK(false, "lltm: no kernel for dtype ", torch::headeronly::toString(dtype));
+      STD_TORCH_CHECK(false, "lltm: no kernel for dtype ", toString(dtype));
   }
 }
 

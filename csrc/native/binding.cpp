@@ -48,7 +48,7 @@ std::string cpu_capability() { return cpu::kernels().name; }
 }  // namespace
 }  // namespace lltm::native
 
-TORCH_LIBRARY(LLTM_NAMESPACE, m) {
+LLTM_LIBRARY(LLTM_NAMESPACE, m) {
   using namespace lltm;
   m.def(kCellSchema);
   m.def(kCellForwardSchema);
@@ -61,7 +61,7 @@ TORCH_LIBRARY(LLTM_NAMESPACE, m) {
   m.def(kSequenceAtenSchema, &native::sequence_aten);
 }
 
-TORCH_LIBRARY_IMPL(LLTM_NAMESPACE, CPU, m) {
+LLTM_LIBRARY_IMPL(LLTM_NAMESPACE, CPU, m) {
   using namespace lltm::native;
   m.impl("cell", &lltm::cell_cpu<Api>);
   m.impl("cell_forward", &lltm::cell_forward_cpu<Api>);
@@ -71,7 +71,7 @@ TORCH_LIBRARY_IMPL(LLTM_NAMESPACE, CPU, m) {
   m.impl("sequence_backward", &sequence_backward);
 }
 
-TORCH_LIBRARY_IMPL(LLTM_NAMESPACE, Autograd, m) {
+LLTM_LIBRARY_IMPL(LLTM_NAMESPACE, Autograd, m) {
   m.impl("cell", &lltm::native::cell_autograd);
   m.impl("sequence", &lltm::native::sequence_autograd);
 }

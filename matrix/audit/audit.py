@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from matrix.audit import elf, facts
 from matrix.audit.against import resolve
 from matrix.audit.artifact import ArtifactError, opened
+from matrix.audit.checks.system import bundled_torch
 from matrix.audit.fatbin import FatbinError
+from matrix.audit.outcome import Subject, not_run
 from matrix.audit.policy import default_policy
 from matrix.audit.report import Finding, LibraryReport, Report
-from matrix.audit.rules import RULES, Subject, bundled_torch, not_run
+from matrix.audit.rules import RULES
 from matrix.audit.torches import find_torch
 
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from matrix.audit.artifact import Artifact, Member
     from matrix.audit.elf import Elf
     from matrix.audit.facts import Facts
+    from matrix.audit.outcome import Outcome
     from matrix.audit.policy import Policy
-    from matrix.audit.rules import Outcome, Rule
+    from matrix.audit.rules import Rule
     from matrix.audit.torches import Torch
 
 

@@ -11,6 +11,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from matrix.audit.outcome import listed
+from matrix.audit.symbols import brief
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -18,8 +21,8 @@ if TYPE_CHECKING:
 
     from matrix.audit.against import Verdict
     from matrix.audit.facts import Facts
+    from matrix.audit.outcome import Status
     from matrix.audit.policy import Policy
-    from matrix.audit.rules import Status
 
 COLOURS = {
     "passed": "green",
@@ -119,8 +122,9 @@ def _facts_table(library: LibraryReport) -> Table:
 
 
 def _facts_rows(facts: Facts) -> Iterator[tuple[str, str]]:
-    tied = f", tied by {len(facts.torch_cxx)} C++ symbols" if facts.torch_cxx else ""
-    yield "binding", facts.binding + tied
+    yield "binding", facts.binding
+    if facts.torch_cxx:
+        yield "tied to torch", f"by {listed(map(brief, facts.torch_cxx))}"
     if facts.lowest_torch:
         yield "lowest torch", f"{facts.lowest_torch}, from {len(facts.shims)} stable functions"
     yield "Python", facts.python

@@ -17,7 +17,7 @@ PYTHON = re.compile(r"_?Py[A-Z_]")
 STD_OWNED = re.compile(
     rf"{QUALIFIERS}(?:St|S[absiod]|9__gnu_cxx|10__cxxabiv1)"
     r"|_Z(?:nw|na|dl|da)"  # the operators new and delete of <new>
-    r"|_ZT[IS][FPRO]"  # type information of functions, pointers and references
+    r"|_ZT[IS][FPROAM]"  # type information of functions, pointers, references and arrays
 )
 TORCH_OWNED = re.compile(rf"{QUALIFIERS}(?:{TORCH}|8pybind11|3fmt)")
 NEW_STRING = re.compile(r"std::__cxx11::|\[abi:cxx11\]")
@@ -34,7 +34,7 @@ def demangle(name: str) -> str:
 
 
 def brief(name: str) -> str:
-    """The C++ name without the types of its arguments, short enough for a table."""
+    """A name, mangled or not, without the types of its arguments: short enough for a table."""
     written = demangle(name)
     depth = 0
     for at, letter in enumerate(written):

@@ -10,9 +10,8 @@ from pathlib import Path
 from packaging.utils import parse_wheel_filename
 
 from matrix.audit import abi3, elf, facts
-from matrix.audit.artifact import opened
+from matrix.audit.artifact import is_torch_library, opened
 from matrix.audit.policy import bounds
-from matrix.audit.rules import TORCH_LIBRARIES
 from matrix.release.version import ReleaseError
 
 
@@ -28,7 +27,9 @@ def retag(wheel: Path, target: Path) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     if not sys.platform.startswith("linux"):
         return Path(shutil.copy2(wheel, target))
-    left_out = [f"--exclude={name}*" for name in TORCH_LIBRARIES]
+    with opened(wheel) as artifact:
+        needed = {name for member in artifact.members for name in elf.read(member.path).needed}
+    left_out = [f"--exclude={name}" for name in sorted(needed) if is_torch_library(name)]
     command = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", *left_out]
     done = subprocess.run(
         [*command, "--wheel-dir", str(target), str(wheel)],

@@ -6,6 +6,7 @@ import platform
 import shutil
 import struct
 import subprocess
+import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -247,6 +248,24 @@ def test_a_real_native_op_is_tied_to_its_torch(toolchain: Toolchain, torch_folde
     assert own.failed == ()
     (other,) = audit(op, Policy(binding="native", torch="2.4"), [torch_folder]).libraries
     assert [verdict.outcome for verdict in other.verdicts] == ["unsafe"]
+
+
+PYBIND = """
+#include <pybind11/pybind11.h>
+PYBIND11_MODULE(op, m) { m.def("twice", [](int a) { return 2 * a; }); }
+"""
+
+
+def test_a_pybind11_module_renamed_abi3_is_caught(toolchain: Toolchain, torch_folder: Path) -> None:
+    python = sysconfig.get_path("include")
+    if not (Path(python) / "Python.h").exists():
+        pytest.skip("no Python.h on this machine: a module of pybind11 cannot be compiled")
+    includes = ("-I", str(torch_folder / "include"), "-I", python, "-fvisibility=hidden")
+    module = toolchain.library("op.abi3.so", PYBIND, "-std=c++17", *includes)
+    report = audit(module)
+    assert report.failed_rules() == ("python-abi3",)
+    findings = {finding.rule: finding.found for finding in report.libraries[0].findings}
+    assert "outside the limited API: " in findings["python-abi3"]
 
 
 def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:

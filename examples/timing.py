@@ -1,0 +1,72 @@
+"""How the examples time: everything in one run, turn by turn, so that drift hits all alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from rich.progress import track
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Medians over the rounds, in microseconds a call."""
+
+    forward: float
+    backward: float
+
+    @property
+    def both(self) -> float:
+        """Forward and backward."""
+        return self.forward + self.backward
+
+
+def _now(device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _call(function: Callable[[], Tensor], parameters: Sequence[Tensor], device: str) -> Timing:
+    """One forward and one backward; gradients of earlier calls are dropped, not added to."""
+    for parameter in parameters:
+        parameter.grad = None
+    begin = _now(device)
+    loss = function()
+    middle = _now(device)
+    loss.backward()
+    return Timing(1e6 * (middle - begin), 1e6 * (_now(device) - middle))
+
+
+def interleaved(
+    functions: Mapping[str, Callable[[], Tensor]],
+    parameters: Sequence[Tensor],
+    rounds: int,
+    device: str = "cpu",
+) -> dict[str, Timing]:
+    """Time functions that compute a loss, and backward: once a round each, after three dry runs.
+
+    Args:
+        functions: by name; each returns a scalar.
+        parameters: tensors whose gradients backward computes.
+        rounds: how often each is called.
+        device: ``cuda`` waits for the GPU before each look at the clock.
+    """
+    for function in functions.values():
+        for _ in range(3):
+            _call(function, parameters, device)
+    seen: dict[str, list[Timing]] = {name: [] for name in functions}
+    for _ in track(range(rounds), description=f"timing on {device}", transient=True):
+        for name, function in functions.items():
+            seen[name].append(_call(function, parameters, device))
+    return {
+        name: Timing(
+            statistics.median(each.forward for each in timings),
+            statistics.median(each.backward for each in timings),
+        )
+        for name, timings in seen.items()
+    }

@@ -1,0 +1,74 @@
+"""Which torch it can load in: the binding, the stable functions, the linked libraries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from matrix.audit import shims, symbols
+from matrix.audit.artifact import is_torch_library
+from matrix.audit.outcome import failed, judged, listed, not_run, passed
+
+if TYPE_CHECKING:
+    from matrix.audit.outcome import Outcome, Subject
+
+
+def binding(subject: Subject) -> Outcome:
+    """The binding that was declared is the one that was built."""
+    facts, declared = subject.facts, subject.policy.binding
+    count = len(facts.torch_cxx)
+    found = f"{facts.binding}: {count} C++ symbols of torch" if count else facts.binding
+    if declared is None:
+        return not_run(found, "no binding is declared")
+    if declared == "stable" and count:
+        return failed(f"{found}, {listed(map(symbols.brief, facts.torch_cxx))}", declared)
+    return judged(facts.binding == declared, found, declared)
+
+
+def stable_target(subject: Subject) -> Outcome:
+    """Every stable function is there in the lowest torch that is declared."""
+    facts, target = subject.facts, subject.policy.target
+    if not facts.shims:
+        return not_run(facts.binding, "it uses no function of torch's stable C API")
+    unknown = [name for name, since in facts.shims.items() if since is None]
+    if unknown:
+        return failed(f"{listed(unknown)}: in no torch that shims.json knows", f"torch {target}")
+    found = f"needs torch {facts.lowest_torch}" if facts.lowest_torch else "native"
+    if target is None:
+        return not_run(found, "no lowest torch is declared (--target)")
+    newer = {
+        since: [name for name, first in facts.shims.items() if first == since]
+        for since in sorted({s for s in facts.shims.values() if s}, key=Version, reverse=True)
+        if Version(since) > Version(target)
+    }
+    detail = "; ".join(f"{listed(names)} is of torch {since}" for since, names in newer.items())
+    return failed(detail, f"torch {target}") if newer else passed(found, f"torch {target}")
+
+
+def torch_linked(subject: Subject) -> Outcome:
+    """Every library of torch that it takes symbols from is a NEEDED entry."""
+    facts = subject.facts
+    if facts.binding == "none":
+        return not_run("no symbol of torch", "it uses no torch")
+    known = shims.table()
+    cuda = any(name in known and known[name].cuda for name in facts.shims)
+    cuda = cuda or any("c10::cuda::" in name or "at::cuda::" in name for name in facts.torch_cxx)
+    wanted = ["libtorch_cuda.so or libc10_cuda.so"] if cuda else ["a library of torch"]
+    found = [name for name in facts.needed if is_torch_library(name)]
+    linked = any(not cuda or "cuda" in name for name in found)
+    return judged(linked, ", ".join(found) or "none", ", ".join(wanted))
+
+
+def loads(subject: Subject) -> Outcome:
+    """It loads, safely, in every torch that was named."""
+    if subject.facts.binding == "none":
+        return not_run("no symbol of torch", "it uses no torch")
+    if not subject.verdicts:
+        return not_run("no torch named", "name installations with --against")
+    torches = {
+        outcome: [v.torch for v in subject.verdicts if v.outcome == outcome]
+        for outcome in ("loads", "fails", "unsafe")
+    }
+    found = "; ".join(f"{outcome} in {', '.join(of)}" for outcome, of in torches.items() if of)
+    return judged(not torches["fails"] and not torches["unsafe"], found, "loads in each")

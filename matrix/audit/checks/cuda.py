@@ -1,0 +1,37 @@
+"""Which GPUs and which CUDA run-time it is for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matrix.audit.architectures import images_of
+from matrix.audit.outcome import judged, listed, not_run
+from matrix.audit.policy import CPU
+
+if TYPE_CHECKING:
+    from matrix.audit.outcome import Outcome, Subject
+
+
+def cuda_runtime(subject: Subject) -> Outcome:
+    """Its libcudart is the one of the CUDA release it is for."""
+    major, cuda = subject.facts.cuda_runtime, subject.policy.cuda
+    found = f"libcudart.so.{major}" if major else "no libcudart"
+    if cuda is None:
+        return not_run(found, "no CUDA release is declared")
+    if cuda == CPU:
+        return judged(major is None, found, "none: the row is for CPU")
+    holds = major is None or major == int(cuda.split(".")[0])
+    return judged(holds, found, f"CUDA {cuda}")
+
+
+def cuda_architectures(subject: Subject) -> Outcome:
+    """Its device code is for the architectures declared, no fewer and no more."""
+    found, declared = subject.facts.cuda_images, subject.policy.cuda_architectures
+    text = ", ".join(found) or "no device code"
+    if declared is None:
+        return not_run(text, "no architectures are declared")
+    wanted = images_of(declared)
+    lost = [f"{name} is missing" for name in wanted if name not in found]
+    extra = [f"{name} is not declared" for name in found if name not in wanted]
+    expected = ", ".join(wanted) or "none"
+    return judged(not lost and not extra, listed([*lost, *extra]) or text, expected)

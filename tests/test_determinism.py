@@ -1,0 +1,93 @@
+"""The same call gives the same bits; threads change nothing that BLAS does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import cases
+import pytest
+import torch
+from cases import Arguments, Case
+from torch import Tensor
+
+# Large enough for every parallel loop to be split.
+LARGE = {
+    "cell": Case("threads", 257, 40, 130),
+    "sequence": Case("threads", 65, 20, 130, steps=9),
+}
+OPS = tuple(LARGE)
+
+
+@pytest.fixture(autouse=True)
+def restore_threads() -> Iterator[None]:
+    yield
+    torch.set_num_threads(1)
+
+
+def _everything(case: Case, arguments: Arguments, backend: str, threads: int) -> list[Tensor]:
+    """Outputs and gradients."""
+    torch.set_num_threads(threads)
+    leaves = arguments.leaves()
+    outputs = case.function(*leaves, backend=backend)
+    return [*outputs, *cases.gradients(outputs, leaves)]
+
+
+def _without_matrices(case: Case) -> Arguments:
+    """Weights of zero: z is the bias exactly, however BLAS adds; only the kernels compute."""
+    arguments = case.arguments()
+    return arguments._replace(weights=torch.zeros_like(arguments.weights))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("op", OPS)
+def test_two_runs_give_the_same_bits(op: str, threads: int, compiled_backend: str) -> None:
+    arguments = LARGE[op].arguments()
+    first = _everything(LARGE[op], arguments, compiled_backend, threads)
+    for _ in range(3):
+        for a, e in zip(
+            _everything(LARGE[op], arguments, compiled_backend, threads), first, strict=True
+        ):
+            assert torch.equal(a, e)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5, 8])
+@pytest.mark.parametrize("op", OPS)
+def test_pointwise_part_for_any_number_of_threads(
+    op: str, threads: int, compiled_backend: str
+) -> None:
+    """Outputs and the states' gradients are bitwise those of one thread."""
+    case = LARGE[op]
+    arguments = _without_matrices(case)
+
+    def pointwise(count: int) -> list[Tensor]:
+        torch.set_num_threads(count)
+        leaves = arguments.leaves((False, False, False, False, True))
+        outputs = case.function(*leaves, backend=compiled_backend)
+        return [*outputs, *cases.gradients(outputs, leaves)]
+
+    for a, e in zip(pointwise(threads), pointwise(1), strict=True):
+        assert torch.equal(a, e)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_one_and_two_threads_agree(op: str, compiled_backend: str) -> None:
+    arguments = LARGE[op].arguments()
+    two = _everything(LARGE[op], arguments, compiled_backend, 2)
+    for a, e in zip(two, _everything(LARGE[op], arguments, compiled_backend, 1), strict=True):
+        cases.assert_close(a, e, "one and two threads")
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_deterministic_algorithms_are_all_there_is(op: str, compiled_backend: str) -> None:
+    """torch.use_deterministic_algorithms finds nothing to refuse, and fills what is allocated
+    with nan: whatever a kernel left unwritten would show."""
+    arguments = LARGE[op].arguments()
+    expected = _everything(LARGE[op], arguments, compiled_backend, 1)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.utils.deterministic.fill_uninitialized_memory
+        actual = _everything(LARGE[op], arguments, compiled_backend, 1)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for a, e in zip(actual, expected, strict=True):
+        assert torch.equal(a, e)

@@ -1,0 +1,151 @@
+"""Nothing is computed, kept or written that nobody asked for."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import cases
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import lltm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+OPS = ("cell", "sequence")
+SUBSETS = [needs for needs in itertools.product((False, True), repeat=5) if any(needs)]
+
+
+class Recorder(TorchDispatchMode):
+    """Keeps each call of an op of lltm that reaches a kernel: name, arguments, results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, tuple[Any, ...], Any]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.namespace == "lltm":
+            self.calls.append((func.name(), args, result))
+        return result
+
+
+def _identity(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+@pytest.mark.parametrize("needs", SUBSETS, ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_only_the_gradients_that_are_asked_for(op: str, needs: tuple[bool, ...]) -> None:
+    case = cases.SMALL[op]
+    leaves = case.arguments().leaves(needs)
+    outputs = case.function(*leaves, backend="fused")
+    with Recorder() as recorder:
+        cases.loss(outputs).backward()
+    (name, arguments, results) = recorder.calls[-1]
+    assert name == f"lltm::{op}_backward"
+    assert tuple(arguments[-1]) == needs
+    assert tuple(bool(result.numel()) for result in results) == needs
+    grads = tuple(tensor.grad is not None for tensor in leaves.tensors())
+    assert grads == needs
+
+
+@pytest.mark.skipif(
+    "native" not in lltm._library.namespaces(),
+    reason="torch tells a Python autograd.Function which inputs require grad, not which are asked",
+)
+@pytest.mark.parametrize("op", OPS)
+def test_autograd_grad_in_one_argument_computes_one_gradient(op: str) -> None:
+    """All arguments require grad, one is asked for: the others' GEMMs do not run."""
+    case = cases.SMALL[op]
+    leaves = case.arguments().leaves()
+    for index, tensor in enumerate(leaves.tensors()):
+        outputs = case.function(*leaves, backend="fused")
+        with Recorder() as recorder:
+            torch.autograd.grad(cases.loss(outputs), tensor)
+        assert list(recorder.calls[-1][1][-1]) == [i == index for i in range(5)]
+
+
+def _saved(run: Callable[[], Any]) -> int:
+    """How many tensors the graph of ``run`` keeps for backward."""
+    kept = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with saved_tensors_hooks(pack, _identity):
+        outputs = run()
+        del outputs
+    return len(kept)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_nothing_is_saved_where_no_gradient_is_needed(op: str, backend: str) -> None:
+    case = cases.SMALL[op]
+    plain = case.arguments()
+    leaves = plain.leaves()
+
+    def call(arguments: cases.Arguments) -> tuple[Tensor, ...]:
+        return case.function(*arguments, backend=backend)
+
+    assert _saved(lambda: call(leaves)) > 0
+    assert _saved(lambda: call(plain)) == 0
+    assert all(output.grad_fn is None for output in call(plain))
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert _saved(lambda: call(leaves)) == 0
+            assert not any(output.requires_grad for output in call(leaves))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_kernels_without_gradients_return_nothing_to_save(op: str) -> None:
+    """Without gradients the plain kernel runs, not the one that writes gates for backward."""
+    case = cases.SMALL[op]
+    for arguments, expected in (
+        (case.arguments(), f"lltm::{op}"),
+        (case.arguments().leaves(), f"lltm::{op}_forward"),
+    ):
+        with Recorder() as recorder:
+            case.function(*arguments, backend="fused")
+        assert [name for name, _, _ in recorder.calls] == [expected]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_no_buffer_is_zero_filled(op: str) -> None:
+    """Every operation of torch that the kernels call is seen by the profiler."""
+    case = cases.Case("profiled", 8, 6, 10, steps=None if op == "cell" else 3)
+    leaves = case.arguments().leaves()
+    outputs = case.function(*leaves, backend="fused")
+    seeds = cases.cotangents(outputs)
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        outputs = case.function(*leaves, backend="fused")
+        torch.autograd.grad(outputs, leaves.tensors(), seeds)
+    names = {event.name for event in profiler.events()}
+    assert f"lltm::{op}_forward" in names, names
+    assert f"lltm::{op}_backward" in names, names
+    assert not names & {"aten::zeros", "aten::zeros_like", "aten::zero_", "aten::fill_"}, names
+    assert not names & {"aten::cat", "aten::stack", "aten::clone"}, names
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_saved_tensors_are_those_of_the_contract(op: str) -> None:
+    """Gates are [B, 3S] ([T, B, 3S]) on every device: the historic kernels kept two layouts."""
+    case = cases.SMALL[op]
+    results = case.raw("_forward")(*case.arguments())
+    on_meta = case.raw("_forward")(*case.arguments(device="meta"))
+    lead = (case.batch,) if op == "cell" else (case.steps, case.batch)
+    assert results[-1].shape == (*lead, 3 * case.state)
+    for actual, fake in zip(results, on_meta, strict=True):
+        assert actual.shape == fake.shape
+        assert actual.stride() == fake.stride()
+        assert actual.dtype == fake.dtype

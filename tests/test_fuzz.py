@@ -1,0 +1,144 @@
+"""Arbitrary arguments at the raw ops give the reference's results or errors, never a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cases
+import pytest
+import torch
+from cases import Case
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+OPS = ("cell", "sequence")
+NO_BIAS = "needs_input_grad asks for the gradient of bias, which is None"
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+)
+SETTINGS = settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+sizes = st.integers(0, 5)
+alphas = st.one_of(st.floats(0, 4), st.sampled_from([-1.0, 1e300, float("inf"), float("nan")]))
+
+
+def _tensor(shape: tuple[int, ...], dtype: torch.dtype, transposed: bool) -> Tensor:
+    values = torch.arange(1, 1 + max(1, torch.Size(shape).numel()), dtype=torch.float64).sin()
+    tensor = values[: torch.Size(shape).numel()].reshape(shape).to(dtype)
+    return tensor.mT.contiguous().mT if transposed and tensor.dim() > 1 else tensor
+
+
+@st.composite
+def anything(draw: Any) -> Tensor:
+    """A tensor of any rank, size, dtype and layout."""
+    shape = tuple(draw(st.lists(sizes, max_size=4)))
+    return _tensor(shape, draw(st.sampled_from(DTYPES)), draw(st.booleans()))
+
+
+@st.composite
+def nearly_right(draw: Any, op: str) -> list[Any]:
+    """Arguments that fit, of which at most two are then replaced or reshaped."""
+    batch, features, state, steps = (draw(sizes) for _ in range(4))
+    dtype = draw(st.sampled_from(DTYPES[:4]))
+    lead = (batch,) if op == "cell" else (steps, batch)
+    shapes = [
+        (*lead, features),
+        (3 * state, state + features),
+        draw(st.sampled_from([(3 * state,), (1, 3 * state), None])),
+        (batch, state),
+        (batch, state),
+    ]
+    arguments: list[Any] = [
+        None if shape is None else _tensor(shape, dtype, draw(st.booleans())) for shape in shapes
+    ]
+    for position in draw(st.lists(st.integers(0, 4), max_size=2)):
+        arguments[position] = draw(anything())
+    return [*arguments, draw(alphas)]
+
+
+def _attempt(case: Case, suffix: str, arguments: list[Any]) -> tuple[Tensor, ...] | None:
+    """Call; what an error says must be the op's own words."""
+    try:
+        return case.raw(suffix)(*arguments)
+    except (RuntimeError, TypeError) as error:
+        message = str(error)
+        assert f"lltm::{case.op}" in message, message
+        expected_and_got = " must " in message and ", got " in message
+        assert expected_and_got or NO_BIAS in message, message
+        return None
+
+
+def _check(case: Case, arguments: list[Any]) -> None:
+    for suffix in ("", "_forward"):
+        outputs = _attempt(case, suffix, arguments)
+        if outputs is None:
+            continue
+        expected = case.reference(*arguments)
+        for a, e in zip(outputs, expected, strict=False):
+            cases.assert_close(a, e, suffix)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_nearly_right_arguments(op: str) -> None:
+    @SETTINGS
+    @given(nearly_right(op))
+    def check(arguments: list[Any]) -> None:
+        _check(cases.SMALL[op], arguments)
+
+    check()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_arbitrary_arguments(op: str) -> None:
+    @SETTINGS
+    @given(st.tuples(*[anything()] * 5, alphas))
+    def check(arguments: tuple[Any, ...]) -> None:
+        _check(cases.SMALL[op], list(arguments))
+
+    check()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_raw_backward(op: str) -> None:
+    """The backward kernels trust no saved tensor, though autograd alone should call them."""
+    case = cases.SMALL[op]
+    arguments = case.arguments()
+    results = case.raw("_forward")(*arguments)
+    count = len(cases.OUTPUT_NAMES[op])
+    saved = list(results[1:]) if op == "cell" else [results[0], *results[count:]]
+    seeds = list(cases.cotangents(results[:count]))
+    right = [*seeds, *arguments[:5], *saved]
+    expected = cases.reference_gradients(case, arguments.leaves())
+
+    @SETTINGS
+    @given(
+        st.dictionaries(
+            st.integers(0, len(right) - 1), st.one_of(st.none(), anything()), max_size=2
+        ),
+        st.lists(st.booleans(), min_size=5, max_size=5),
+        alphas,
+    )
+    def check(replaced: dict[int, Tensor | None], needs: list[bool], alpha: float) -> None:
+        given_arguments = [replaced.get(index, value) for index, value in enumerate(right)]
+        gradients = _attempt(case, "_backward", [*given_arguments, alpha, needs])
+        if gradients is None or replaced or alpha != case.alpha:
+            return
+        for gradient, e, need in zip(gradients, expected, needs, strict=True):
+            if need:
+                cases.assert_close(gradient, e, "gradient")
+            else:
+                assert not gradient.numel()
+
+    check()

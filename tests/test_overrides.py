@@ -1,0 +1,155 @@
+"""Tensor subclasses, modes and look-alikes are honoured as torch's own functions honour them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cases
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+OPS = ("cell", "sequence")
+
+
+class Named(Tensor):
+    """Overrides functions: notes which were called on it."""
+
+    called: list[Any]
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        cls.called.append(func)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("position", range(5))
+@pytest.mark.parametrize("op", OPS)
+def test_torch_function_of_a_subclass(op: str, position: int, backend: str) -> None:
+    """Any argument's override gets the whole call, and the default keeps the subclass."""
+    case = cases.SMALL[op]
+    arguments = list(case.arguments())
+    arguments[position] = arguments[position].as_subclass(Named)
+    Named.called = []
+    outputs = case.function(*arguments, backend=backend)
+    assert Named.called[0] is case.function
+    assert all(type(output) is Named for output in outputs)
+    expected = case.reference(*case.arguments())
+    for a, e in zip(outputs, expected, strict=True):
+        cases.assert_close(a.as_subclass(Tensor), e, "subclass")
+
+
+class LookAlike:
+    """No tensor at all, but a type that answers for one, as lltm_cell(LookAlike(), ...)."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return func, kwargs
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_torch_function_of_a_look_alike(op: str) -> None:
+    case = cases.SMALL[op]
+    arguments = [*case.arguments()]
+    arguments[3] = LookAlike()
+    answer = case.function(*arguments, backend="reference")
+    assert answer == (case.function, {"backend": "reference"})
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_torch_function_mode(op: str, backend: str) -> None:
+    called = []
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            called.append(func)
+            return func(*args, **(kwargs or {}))
+
+    case = cases.SMALL[op]
+    arguments = case.arguments()
+    with Mode():
+        outputs = case.function(*arguments, backend=backend)
+    assert called[0] is case.function
+    for a, e in zip(outputs, case.reference(*arguments), strict=True):
+        cases.assert_close(a, e, "mode")
+
+
+class Wrapped(Tensor):
+    """A wrapper subclass: holds a plain tensor and runs every op on it, noting the ops."""
+
+    inner: Tensor
+    seen: list[str]
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> Wrapped:
+        made: Wrapped = Tensor._make_wrapper_subclass(
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            dtype=inner.dtype,
+            device=inner.device,
+            requires_grad=inner.requires_grad,
+        )
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        cls.seen.append(func.name())
+        unwrap = torch.utils._pytree.tree_map_only
+        result = func(
+            *unwrap(Wrapped, lambda t: t.inner, args),
+            **unwrap(Wrapped, lambda t: t.inner, kwargs or {}),
+        )
+        return unwrap(Tensor, Wrapped, result)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_torch_dispatch_of_a_wrapper(op: str, backend: str) -> None:
+    """A wrapper sees the op as a whole, forward and backward, and gradients come back wrapped."""
+    case = cases.SMALL[op]
+    plain = case.arguments()
+    leaves = plain.map(lambda t: Wrapped(t.clone().requires_grad_()))
+    Wrapped.seen = []
+    outputs = case.function(*leaves, backend=backend)
+    assert all(isinstance(output, Wrapped) for output in outputs)
+    if backend == "fused":
+        assert f"lltm::{op}_forward" in Wrapped.seen
+    for a, e in zip(outputs, case.reference(*plain), strict=True):
+        cases.assert_close(a.inner, e, "wrapped output")
+    seeds = [Wrapped(seed) for seed in cases.cotangents(case.reference(*plain))]
+    gradients = torch.autograd.grad(outputs, leaves.tensors(), seeds)
+    if backend == "fused":
+        assert f"lltm::{op}_backward" in Wrapped.seen
+    for a, e in zip(gradients, cases.reference_gradients(case, plain.leaves()), strict=True):
+        assert isinstance(a, Wrapped)
+        cases.assert_close(a.inner, e, "wrapped gradient")
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_torch_dispatch_mode(op: str) -> None:
+    seen = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    case = cases.SMALL[op]
+    with Mode():
+        outputs = case.function(*case.arguments().leaves(), backend="fused")
+        cases.loss(outputs).backward()
+    assert f"lltm::{op}_forward" in seen
+    assert f"lltm::{op}_backward" in seen
