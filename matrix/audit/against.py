@@ -85,9 +85,9 @@ def _danger(facts: Facts, torch: Torch, built_on: str | None) -> str | None:
         return "a native library, and nothing says which torch it was built on"
     if facts.binding == "native" and built_on != torch.series:
         return f"a native library built on torch {built_on}: layouts differ where names agree"
-    runtime = facts.cuda_runtime
-    if runtime and torch.cuda and runtime != int(torch.cuda.split(".")[0]):
-        return f"it brings libcudart {runtime} into a torch that runs on CUDA {torch.cuda}"
+    major = facts.cuda_major
+    if major and torch.cuda and major != int(torch.cuda.split(".")[0]):
+        return f"it brings the run-time of CUDA {major} into a torch on CUDA {torch.cuda}"
     return None
 
 

@@ -69,16 +69,15 @@ def _library(
     read: Mapping[Member, tuple[Elf, Facts]],
 ) -> LibraryReport:
     elf_file, derived = read[member]
-    others = [other for other in read if other != member]
-    siblings = [other.path for other in others]
-    wanted = frozenset(symbol.name for other in others for symbol in read[other][0].undefined)
+    others = tuple(facts for other, facts in read.items() if other != member)
+    siblings = [other.path for other, _ in others]
     built_on = policy.torch or artifact.torch
     uses_torch = derived.binding != "none" and not member.is_torch
     verdicts = tuple(
         resolve(elf_file, derived, torch, built_on, siblings)
         for torch in (torches if uses_torch else ())
     )
-    subject = Subject(artifact, member, elf_file, derived, policy, verdicts, wanted)
+    subject = Subject(artifact, member, elf_file, derived, policy, verdicts, others)
     outcomes = ((rule, _outcome(rule, subject)) for rule in RULES)
     return LibraryReport(
         name=member.name,

@@ -72,6 +72,12 @@ class Facts:
     cuda_releases: tuple[str, ...]
     cuda_images: tuple[str, ...]
 
+    @property
+    def cuda_major(self) -> int | None:
+        """The major of its CUDA run-time, shared or linked in; None when it has neither."""
+        made_by = max((int(release.split(".")[0]) for release in self.cuda_releases), default=None)
+        return self.cuda_runtime or made_by
+
 
 def derive(elf: Elf, name: str) -> Facts:
     """The facts of one library; `name` is its path inside the artifact, which may claim an ABI.

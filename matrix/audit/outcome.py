@@ -31,7 +31,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Subject:
-    """One library under audit and all that a rule may ask about it."""
+    """One library under audit and all that a rule may ask about it.
+
+    `others` are the rest of the artifact's libraries, each with its facts.
+    """
 
     artifact: Artifact
     member: Member
@@ -39,7 +42,7 @@ class Subject:
     facts: Facts
     policy: Policy
     verdicts: tuple[Verdict, ...]
-    wanted: frozenset[str] = frozenset()  # symbols that the artifact's other libraries take
+    others: tuple[tuple[Elf, Facts], ...] = ()
 
 
 def passed(found: str, expected: str = "") -> Outcome:

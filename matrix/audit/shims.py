@@ -1,44 +1,16 @@
 """Torch's stable C API: since which torch each function exists, and which library provides it.
 
-`shims.json` is read from the headers that torch ships. Regenerate it when a torch is added:
-
-    python -m matrix.audit.shims TORCH_DIR...
-
-with the installed `torch` folder of every supported torch. A function's version is the newer of
-two: the TORCH_FEATURE_VERSION it is declared under, and the first of the named torches whose
-headers declare it, since many early functions carry no such guard.
+The table is `shims.json`, which matrix/audit/headers.py makes from the headers of torch.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from packaging.version import Version
-
-from matrix.audit.torches import torch_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TABLE = Path(__file__).with_name("shims.json")
-HEADERS = (
-    "torch/csrc/stable/c/shim.h",
-    "torch/csrc/inductor/aoti_torch/c/shim.h",
-    "torch/csrc/inductor/aoti_torch/c/shim_deprecated.h",
-    "torch/csrc/inductor/aoti_torch/c/shim_cpu.h",
-    "torch/csrc/inductor/aoti_torch/generated/c_shim_aten.h",
-    "torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h",
-    "torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h",
-)
-GUARD = re.compile(r"#\s*if\s+TORCH_FEATURE_VERSION\s*>=\s*TORCH_VERSION_(\d+)_(\d+)_\d+")
-CUDA_GUARD = re.compile(r"#\s*ifdef\s+USE_CUDA")
-DECLARATION = re.compile(r"AOTI_TORCH_EXPORT\s+[\w\s*]*?\b(\w+)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -47,7 +19,7 @@ class Shim:
 
     since: str
     removed: str | None
-    cuda: bool  # provided by libtorch_cuda.so
+    device: str | None  # "cuda": libtorch_cuda.so provides it
 
 
 @lru_cache(maxsize=1)
@@ -55,103 +27,9 @@ def table() -> dict[str, Shim]:
     """The committed table, by function name."""
     document = json.loads(TABLE.read_text(encoding="utf-8"))
     removed = {name: torch for torch, names in document["removed"].items() for name in names}
-    cuda = set(document["cuda"])
+    device = {name: device for device, names in document["devices"].items() for name in names}
     return {
-        name: Shim(torch, removed.get(name), name in cuda)
+        name: Shim(torch, removed.get(name), device.get(name))
         for torch, names in document["since"].items()
         for name in names
     }
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """One function as a header declares it."""
-
-    name: str
-    guard: str | None
-    cuda: bool
-
-
-def declarations(header: str, *, cuda: bool = False) -> Iterator[Declaration]:
-    """The exported functions of a header's text, each with the guards it stands under."""
-    stack: list[tuple[str | None, bool]] = []
-    pending = ""
-    for line in header.splitlines():
-        text = line.split("//")[0].strip()
-        if text.startswith("#"):
-            _follow(stack, text)
-            continue
-        pending = f"{pending} {text}"
-        for match in DECLARATION.finditer(pending):
-            guards = [guard for guard, _ in stack if guard]
-            yield Declaration(
-                match[1],
-                max(guards, key=Version, default=None),
-                cuda or any(needs_cuda for _, needs_cuda in stack),
-            )
-            pending = ""
-        if text.endswith((";", "{", "}")):
-            pending = ""
-
-
-def _follow(stack: list[tuple[str | None, bool]], directive: str) -> None:
-    if directive.startswith("#if"):
-        guard = GUARD.match(directive)
-        stack.append(
-            (f"{guard[1]}.{guard[2]}" if guard else None, CUDA_GUARD.match(directive) is not None)
-        )
-    elif directive.startswith("#endif") and stack:
-        stack.pop()
-
-
-def read_torch(torch: Path) -> dict[str, Declaration]:
-    """Every exported function that one torch's headers declare."""
-    found: dict[str, Declaration] = {}
-    for name in HEADERS:
-        header = torch / "include" / name
-        if header.exists():
-            text = header.read_text(encoding="utf-8")
-            rows = declarations(text, cuda=header.name == "c_shim_cuda.h")
-            found.update((row.name, row) for row in rows)
-    return found
-
-
-def generate(torches: list[Path]) -> dict[str, Any]:
-    """The document of `shims.json` from the installed `torch` folders."""
-    by_version = {
-        ".".join(torch_version(torch).split(".")[:2]): read_torch(torch) for torch in torches
-    }
-    order = sorted(by_version, key=Version)
-    since: dict[str, list[str]] = {}
-    removed: dict[str, list[str]] = {}
-    cuda: list[str] = []
-    for name in sorted(set().union(*by_version.values())):
-        declared = [version for version in order if name in by_version[version]]
-        last = by_version[declared[-1]][name]
-        first = max([declared[0], *([last.guard] if last.guard else [])], key=Version)
-        since.setdefault(first, []).append(name)
-        if declared[-1] != order[-1]:
-            removed.setdefault(order[order.index(declared[-1]) + 1], []).append(name)
-        if last.cuda:
-            cuda.append(name)
-    return {
-        "headers": order,
-        "since": {version: since[version] for version in sorted(since, key=Version)},
-        "removed": removed,
-        "cuda": cuda,
-    }
-
-
-def main(arguments: list[str]) -> int:
-    """Write `shims.json` from the torch folders named on the command line."""
-    if not arguments:
-        print(__doc__)
-        return 2
-    document = generate([Path(argument) for argument in arguments])
-    TABLE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(f"{TABLE.name}: headers of torch {', '.join(document['headers'])}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -45,11 +45,6 @@ def find_torch(path: Path) -> Torch:
     )
 
 
-def torch_version(path: Path) -> str:
-    """The version of the torch installed in a folder, without importing it."""
-    return find_torch(path).version
-
-
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
 

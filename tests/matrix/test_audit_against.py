@@ -154,7 +154,7 @@ def test_a_second_cuda_runtime_is_unsafe(toolchain: Toolchain) -> None:
     source = CALL.format(THERE) + CALL.format("cudaGetLastError")
     verdict = foretold(toolchain.library("ext.so", source, *libraries), torch)
     assert verdict.outcome == "unsafe"
-    assert "libcudart 12" in verdict.reason
+    assert "CUDA 12 into a torch on CUDA 13.0" in verdict.reason
 
 
 def test_a_library_for_another_machine_is_named(toolchain: Toolchain) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.version import Version
 
-from matrix.audit import Policy, audit, elf, fatbin, shims, symbols
+from matrix.audit import Policy, audit, elf, fatbin, headers, shims, symbols
 from matrix.audit.architectures import images_of
 from matrix.audit.artifact import is_torch_library
 from matrix.audit.system import find_symbols, system_ceilings
@@ -153,11 +153,11 @@ AOTI_TORCH_EXPORT const char* torch_what();
 
 
 def test_guards_of_a_header_are_followed() -> None:
-    assert list(shims.declarations(HEADER)) == [
-        shims.Declaration("torch_new", "2.10", False),
-        shims.Declaration("torch_stream", "2.10", True),
-        shims.Declaration("aoti_torch_old", None, False),
-        shims.Declaration("torch_what", None, False),
+    assert list(headers.declarations(HEADER)) == [
+        headers.Declaration("torch_new", "2.10", None),
+        headers.Declaration("torch_stream", "2.10", "cuda"),
+        headers.Declaration("aoti_torch_old", None, None),
+        headers.Declaration("torch_what", None, None),
     ]
 
 
@@ -168,7 +168,7 @@ def test_a_function_without_a_guard_is_as_old_as_the_first_header_with_it(tmp_pa
         (tmp_path / version / "lib").mkdir()
         (tmp_path / version / "version.py").write_text(f"__version__ = '{version}'\n")
         header.write_text("".join(f"AOTI_TORCH_EXPORT int torch_{f}();\n" for f in functions))
-    document = shims.generate([tmp_path / "2.11.0", tmp_path / "2.9.1", tmp_path / "2.10.0"])
+    document = headers.generate([tmp_path / "2.11.0", tmp_path / "2.9.1", tmp_path / "2.10.0"])
     assert document["since"] == {"2.9": ["torch_a"], "2.10": ["torch_b", "torch_c"]}
     assert document["removed"] == {"2.11": ["torch_c"]}
 
@@ -178,9 +178,9 @@ def newer(version: str, than: str) -> bool:
 
 
 def test_the_table_knows_every_stable_function_of_the_torch_at_hand(torch_folder: Path) -> None:
-    declared = shims.read_torch(torch_folder)
+    declared = headers.read_torch(torch_folder)
     known = shims.table()
-    assert set(declared) <= set(known), "regenerate it: python -m matrix.audit.shims TORCH_DIR..."
+    assert set(declared) <= set(known), "regenerate it: python -m matrix.audit.headers TORCH_DIR..."
     late = {
         name for name, row in declared.items() if row.guard and newer(row.guard, known[name].since)
     }
@@ -192,7 +192,7 @@ def test_the_functions_of_the_table_are_in_the_torch_at_hand(torch_folder: Path)
     here = [
         name
         for name, shim in shims.table().items()
-        if not shim.cuda and not newer(shim.since, series)
+        if not shim.device and not newer(shim.since, series)
     ]
     found = find_symbols(torch_folder / "lib" / "libtorch_cpu.so", here)
     assert sorted(set(here) - set(found)) == []

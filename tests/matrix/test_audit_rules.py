@@ -193,3 +193,36 @@ def test_the_audit_catches_exactly_the_rule_that_is_broken(
 def test_the_clean_binary_leaves_no_rule_unchecked(toolchain: Toolchain) -> None:
     (library,) = audited(toolchain, Binary(None)).libraries
     assert {finding.status for finding in library.findings} == {"passed"}
+
+
+def test_device_code_may_live_in_one_library_of_a_package(toolchain: Toolchain) -> None:
+    build(toolchain, Binary(None))
+    package = toolchain.folder / "package"
+    package.mkdir()
+    (toolchain.folder / "ext.abi3.so").rename(package / "ext.abi3.so")
+    toolchain.library("package/libplain.so", "int nothing;\n")
+    report = audit(package, Policy(cuda_architectures=DECLARED.cuda_architectures))
+    found = {
+        library.name: finding.status
+        for library in report.libraries
+        for finding in library.findings
+        if finding.rule == "cuda-architectures"
+    }
+    assert found == {"ext.abi3.so": "passed", "libplain.so": "not run"}
+
+
+def test_a_cuda_run_time_that_is_linked_in_counts_too(toolchain: Toolchain) -> None:
+    build(toolchain, Binary(None))
+    torch = toolchain.folder / "torch"
+    lines = "__version__ = '2.13.0'\ncuda: str = '12.8'\n"
+    (torch / "version.py").write_text(lines, encoding="utf-8")
+    code = toolchain.folder / "code.fatbin"
+    library = toolchain.library(
+        "static.so",
+        f'extern "C" int {CPU_SHIMS[0]}();\n' + exported(f"return {CPU_SHIMS[0]}();")
+        + DEVICE_CODE % code,
+        str(torch / "lib" / "libtorch_cpu.so"),
+    )  # fmt: skip
+    (found,) = audit(library, Policy(cuda="12.8"), [torch]).libraries
+    assert "cuda-runtime" in {finding.rule for finding in found.failed}
+    assert [verdict.outcome for verdict in found.verdicts] == ["unsafe"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -52,12 +53,12 @@ def torch_linked(subject: Subject) -> Outcome:
     if facts.binding == "none":
         return not_run("no symbol of torch", "it uses no torch")
     known = shims.table()
-    cuda = any(name in known and known[name].cuda for name in facts.shims)
-    cuda = cuda or any("c10::cuda::" in name or "at::cuda::" in name for name in facts.torch_cxx)
-    wanted = ["libtorch_cuda.so or libc10_cuda.so"] if cuda else ["a library of torch"]
+    devices = {known[name].device for name in facts.shims if name in known} - {None}
+    devices |= {"cuda" for name in facts.torch_cxx if re.search(r"\b(?:c10|at)::cuda::", name)}
     found = [name for name in facts.needed if is_torch_library(name)]
-    linked = any(not cuda or "cuda" in name for name in found)
-    return judged(linked, ", ".join(found) or "none", ", ".join(wanted))
+    linked = bool(found) and all(any(f"_{of}" in name for name in found) for of in devices)
+    wanted = " and ".join(f"libtorch_{of}.so" for of in sorted(filter(None, devices)))
+    return judged(linked, ", ".join(found) or "none", wanted or "a library of torch")
 
 
 def loads(subject: Subject) -> Outcome:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 def cuda_runtime(subject: Subject) -> Outcome:
     """Its libcudart is the one of the CUDA release it is for."""
-    major, cuda = subject.facts.cuda_runtime, subject.policy.cuda
-    found = f"libcudart.so.{major}" if major else "no libcudart"
+    major, cuda = subject.facts.cuda_major, subject.policy.cuda
+    shared = f"libcudart.so.{subject.facts.cuda_runtime}"
+    found = shared if subject.facts.cuda_runtime else f"CUDA {major}, linked in"
+    found = found if major else "no CUDA"
     if cuda is None:
         return not_run(found, "no CUDA release is declared")
     if cuda == CPU:
@@ -30,6 +32,8 @@ def cuda_architectures(subject: Subject) -> Outcome:
     text = ", ".join(found) or "no device code"
     if declared is None:
         return not_run(text, "no architectures are declared")
+    if not found and any(facts.cuda_images for _, facts in subject.others):
+        return not_run(text, "another library of the package has it")
     wanted = images_of(declared)
     lost = [f"{name} is missing" for name in wanted if name not in found]
     extra = [f"{name} is not declared" for name in found if name not in wanted]

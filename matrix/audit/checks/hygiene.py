@@ -34,7 +34,12 @@ def exports(subject: Subject) -> Outcome:
     """It exports its init function, what its own package takes from it, and nothing else."""
     if subject.facts.binding == "none" and subject.facts.python == "none":
         return not_run("a plain library", "exporting is what a plain library is for")
-    strange = [symbol.name for symbol in subject.elf.exported if not _may_export(symbol, subject)]
+    wanted = {symbol.name for elf, _ in subject.others for symbol in elf.undefined}
+    strange = [
+        symbol.name
+        for symbol in subject.elf.exported
+        if symbol.name not in wanted and not _may_export(symbol, subject)
+    ]
     found = listed(symbols.brief(name) for name in strange) or "init function at most"
     return judged(not strange, found, "the init function, or what its package uses")
 
@@ -47,7 +52,6 @@ def _may_export(symbol: Symbol, subject: Subject) -> bool:
     inline = subject.facts.binding != "stable"
     return (
         matches(symbol.name, ("PyInit_*", *subject.policy.exports))
-        or symbol.name in subject.wanted
         or symbols.is_std(symbol.name)
         or (inline and symbol.weak and symbols.is_torch_inline(symbol.name))
     )
