@@ -48,6 +48,7 @@ class Facts:
         python: "none", "abi3", "cpython-311", or "cpython" when the file name does not say which.
         needs: the newest GLIBC, GLIBCXX and CXXABI version it needs.
         manylinux: the oldest manylinux policy its symbol versions satisfy.
+        oldest_systems: the oldest release of each distribution that this policy covers.
         cxx11_abi: which std::string its symbols mention; None when none does.
         compiler: the newest clang named in `.comment`, else the newest GCC; the C run-time's start
             files leave older entries of their own there.
@@ -63,6 +64,7 @@ class Facts:
     python: str
     needs: Ceilings
     manylinux: str
+    oldest_systems: tuple[str, ...]
     cxx11_abi: bool | None
     compiler: Compiler | None
     comments: tuple[str, ...]
@@ -90,6 +92,7 @@ def derive(elf: Elf, name: str) -> Facts:
     used = {name: _since(name) for name in undefined if symbols.is_shim(name)}
     images = fatbin.images(elf.fatbin)
     versions = [need.version for need in elf.versions]
+    policy = manylinux.oldest_policy(elf.machine, elf.versions)
     return Facts(
         binding="native" if cxx else "stable" if used else "none",
         torch_cxx=tuple(symbols.demangle(symbol) for symbol in cxx),
@@ -101,7 +104,8 @@ def derive(elf: Elf, name: str) -> Facts:
             glibcxx=newest(versions, "GLIBCXX"),
             cxxabi=newest(versions, "CXXABI"),
         ),
-        manylinux=manylinux.oldest_policy(elf.machine, elf.versions),
+        manylinux=policy,
+        oldest_systems=bounds().oldest_systems(manylinux.glibc_of(policy)),
         cxx11_abi=_cxx11_abi(cxx, undefined),
         compiler=_compiler(elf.comments),
         comments=elf.comments,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,12 @@ def oldest_policy(machine: str, versions: Iterable[VersionNeed]) -> str:
     for need in versions:
         needed[need.library].add(need.version)
     return str(_policies(machine).versioned_symbols_policy(needed).name)
+
+
+def glibc_of(policy: str) -> str | None:
+    """The C library of a policy's systems, "2.34" of manylinux_2_34_x86_64; None of linux_x86_64."""
+    match = re.match(r"manylinux_(\d+)_(\d+)_", policy)
+    return f"{match[1]}.{match[2]}" if match else None
 
 
 def satisfies(machine: str, policy: str, claim: str) -> bool:

@@ -106,12 +106,23 @@ class Bounds:
     cxx: dict[str, int]  # torch series -> C++ standard
     floors: dict[int, Floor]
     nvcc: dict[str, Nvcc]
+    distributions: dict[str, dict[str, str]]  # name -> release -> its glibc
 
     def floor(self, torch: str) -> Floor:
         """The compilers fit for a torch series; one not listed counts as its neighbour below."""
         known = sorted(self.cxx, key=Version)
         below = [series for series in known if Version(series) <= Version(torch)] or known[:1]
         return self.floors[self.cxx[below[-1]]]
+
+    def oldest_systems(self, glibc: str | None) -> tuple[str, ...]:
+        """The oldest release of each distribution whose C library is new enough."""
+        if glibc is None:
+            return ()
+        fit = {
+            name: [release for release, has in releases.items() if Version(has) >= Version(glibc)]
+            for name, releases in self.distributions.items()
+        }
+        return tuple(f"{name} {min(found, key=Version)}" for name, found in fit.items() if found)
 
 
 @lru_cache(maxsize=1)
@@ -137,6 +148,7 @@ def combine(matrix: config.Matrix, audit: dict[str, Any]) -> Bounds:
             row.version: Nvcc(row.version, audit["ptx"].get(row.version), row.gxx, row.clangxx)
             for row in matrix.cuda
         },
+        distributions=audit["distributions"],
     )
 
 

@@ -129,13 +129,10 @@ def _facts_rows(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "lowest torch", f"{facts.lowest_torch}, from {len(facts.shims)} stable functions"
     yield "Python", facts.python
     needs = facts.needs
-    yield (
-        "needs",
-        (
-            f"GLIBC {needs.glibc or '-'}, GLIBCXX {needs.glibcxx or '-'},"
-            f" CXXABI {needs.cxxabi or '-'}: {facts.manylinux}"
-        ),
-    )
+    versions = {"GLIBC": needs.glibc, "GLIBCXX": needs.glibcxx, "CXXABI": needs.cxxabi}
+    yield "needs", ", ".join(f"{name} {value or '-'}" for name, value in versions.items())
+    systems = ", ".join(facts.oldest_systems) or "no release that is known"
+    yield "oldest systems", f"{systems} ({facts.manylinux})"
     yield "compiler", str(facts.compiler or "not named")
     if facts.cuda_images:
         made = f", made by CUDA {', '.join(facts.cuda_releases)}" if facts.cuda_releases else ""

@@ -17,6 +17,8 @@ from packaging.version import Version
 from matrix.audit import Policy, audit, elf, fatbin, headers, shims, symbols
 from matrix.audit.architectures import images_of
 from matrix.audit.artifact import is_torch_library
+from matrix.audit.manylinux import glibc_of
+from matrix.audit.policy import bounds
 from matrix.audit.system import find_symbols, system_ceilings
 from matrix.audit.torches import find_torch
 
@@ -299,3 +301,15 @@ def test_this_machine_is_its_own_ceiling(toolchain: Toolchain) -> None:
     report = audit(toolchain.library("ext.so", source), Policy(ceilings=ceilings))
     found = {finding.rule: finding.status for finding in report.libraries[0].findings}
     assert {found[rule] for rule in ("glibc", "glibcxx", "cxxabi")} == {"passed"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "systems"),
+    [
+        ("manylinux_2_28_x86_64", {"Debian 10", "RHEL 8", "Ubuntu 20.04"}),
+        ("manylinux_2_34_aarch64", {"Debian 12", "RHEL 9", "Ubuntu 22.04"}),
+        ("linux_x86_64", set()),
+    ],
+)
+def test_the_oldest_systems_follow_from_the_policy(policy: str, systems: set[str]) -> None:
+    assert set(bounds().oldest_systems(glibc_of(policy))) == systems
