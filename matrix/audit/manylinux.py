@@ -25,7 +25,7 @@ def oldest_policy(machine: str, versions: Iterable[VersionNeed]) -> str:
 
 
 def glibc_of(policy: str) -> str | None:
-    """The C library of a policy's systems, "2.34" of manylinux_2_34_x86_64; None of linux_x86_64."""
+    """The C library of a policy's systems: "2.34" of manylinux_2_34_x86_64, None of linux."""
     match = re.match(r"manylinux_(\d+)_(\d+)_", policy)
     return f"{match[1]}.{match[2]}" if match else None
 
