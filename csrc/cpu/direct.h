@@ -80,11 +80,8 @@ void product(const Product<T>& args, int64_t begin, int64_t end) {
 
 template <class T>
 void transpose(const Transpose<T>& args) {
-  for (int64_t column = 0; column < args.columns; ++column) {
-    T* to = args.to + column * args.to_stride;
-    for (int64_t row = 0; row < args.rows; ++row) to[row] = args.from[row * args.columns + column];
-    for (int64_t row = args.rows; row < args.to_stride; ++row) to[row] = T(0);
-  }
+  transpose_into(args.from, args.columns, args.rows, args.columns, args.to, args.to_stride,
+                 args.to_stride);
 }
 
 // Cell, many rows ---------------------------------------------------------------------------------
@@ -96,15 +93,8 @@ constexpr int kBatchVectors = kVectorBytes == 64 ? 1 : 2;
 template <class Gates, class T>
 struct Turned {
   static constexpr int kStates = kWidth<T>, kBatch = kBatchVectors * kWidth<T>;
-  alignas(kVectorBytes) T z[Gates::kGates][kStates][kBatch];
-
-  // The states of one row of the batch.
-  LLTM_INLINE vector_t<T> states(int gate, int64_t row) const {
-    T lanes[kStates];
-#pragma GCC unroll 16
-    for (int state = 0; state < kStates; ++state) lanes[state] = z[gate][state][row];
-    return load(lanes);
-  }
+  alignas(kVectorBytes) T turned[kStates][kBatch];
+  alignas(kVectorBytes) T z[Gates::kGates][kBatch][kStates];
 
   // Every gate of `states` states from `column` on, for the block of x.
   void compute(const CellForward<T>& args, int64_t column, int64_t states, const T* x) {
@@ -113,9 +103,10 @@ struct Turned {
       for (int64_t state = 0; state < states; state += kTileRows) {
         const TileOperands<T> operands{args.weights + (first + state) * args.weights_stride,
                                        args.weights_stride, 1, x, args.x_stride, args.depth};
-        tile_of<T, kBatchVectors>(at_most(kTileRows, states - state))(operands, z[gate][state],
+        tile_of<T, kBatchVectors>(at_most(kTileRows, states - state))(operands, turned[state],
                                                                      false);
       }
+      transpose_into(&turned[0][0], kBatch, kStates, kBatch, &z[gate][0][0], kStates, kStates);
     }
   }
 };
@@ -135,7 +126,7 @@ struct ManyRows {
       for (int64_t row = 0; row < rows; ++row) {
         vector_t<T> z[Gates::kGates];
 #pragma GCC unroll 4
-        for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = turned.states(gate, row);
+        for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(turned.z[gate][row]);
         finish_forward<Gates>(args.gates, first + row, column, z, lanes);
       }
     }

@@ -99,20 +99,30 @@ void gates_backward(const GatesBackward<T>& args, int64_t begin, int64_t end) {
   for_each_vector<T>(args.state, begin, end, BackwardVector<Gates, T>{args});
 }
 
-template <class T, class Lanes>
+// Enough columns at a time to read whole stretches of each row.
+constexpr int kSumVectors = 8;
+
+template <class T, int Vectors, class Lanes>
 LLTM_INLINE void sum_columns(const ColumnSum<T>& args, int64_t column, Lanes lanes) {
-  vector_t<T> sum = {};
+  vector_t<T> sums[Vectors] = {};
   for (int64_t row = 0; row < args.rows; ++row) {
-    sum += lanes.load_from(args.values + row * args.columns + column);
+    const T* from = args.values + row * args.columns + column;
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) sums[v] += lanes.load_from(from + v * kWidth<T>);
   }
-  lanes.store_to(args.sums + column, sum);
+#pragma GCC unroll 8
+  for (int v = 0; v < Vectors; ++v) {
+    lanes.store_to(args.sums + column + v * kWidth<T>, sums[v]);
+  }
 }
 
 template <class T>
 void column_sum(const ColumnSum<T>& args, int64_t begin, int64_t end) {
+  constexpr int64_t width = kWidth<T>, panel = kSumVectors * width;
   int64_t column = begin;
-  for (; column + kWidth<T> <= end; column += kWidth<T>) sum_columns(args, column, Full{});
-  if (column < end) sum_columns(args, column, Tail{end - column});
+  for (; column + panel <= end; column += panel) sum_columns<T, kSumVectors>(args, column, Full{});
+  for (; column + width <= end; column += width) sum_columns<T, 1>(args, column, Full{});
+  if (column < end) sum_columns<T, 1>(args, column, Tail{end - column});
 }
 
 template <class T>

@@ -27,7 +27,8 @@ struct GatesForward {
   int64_t rows;
   int64_t state;  // S
   double alpha;
-  const T* z;            // [rows, 3S] pre-activations, or the share of them that is known; or null
+  const T* z;            // [rows, 3S] pre-activations, or the share of them that is known; or null.
+                         // May be `gates`: each element is read before it is written.
   const T* bias;         // [3S] or null
   const T* old_cell;     // [rows, S]
   T* new_h;              // [rows, S]
@@ -110,6 +111,31 @@ struct Product {
   int64_t c_row_stride;
 };
 
+// A transposed a is packed, this many rows of c at a time; one that is not is read where it is.
+constexpr int64_t kTurnedRows = 128;
+constexpr int64_t kStraightRows = 1024;
+
+// c = a b, or c += a b, for matrices of any size; each operand row-major or transposed. A work item is
+// a panel of product columns against row_block() rows.
+template <class T>
+struct MatrixProduct {
+  int64_t rows;
+  int64_t columns;
+  int64_t depth;
+  const T* a;  // [rows, depth]
+  int64_t a_row_stride;
+  int64_t a_column_stride;
+  const T* b;  // [depth, columns]
+  int64_t b_row_stride;
+  int64_t b_column_stride;
+  T* c;  // [rows, columns]
+  int64_t c_row_stride;
+  bool add;
+
+  int64_t row_block() const { return a_row_stride == 1 ? kTurnedRows : kStraightRows; }
+  int64_t row_blocks() const { return (rows + row_block() - 1) / row_block(); }
+};
+
 // Rest ----------------------------------------------------------------------------------------------
 
 // sums[j] = sum over rows of values[row, j], for the columns [begin, end); accumulated in order of
@@ -156,6 +182,7 @@ struct DirectKernels {
   void (*cell_few)(const CellForward<T>&, int64_t begin, int64_t end);   // x as it is
   void (*cell_many)(const CellForward<T>&, int64_t begin, int64_t end);  // x transposed
   void (*product)(const Product<T>&, int64_t begin, int64_t end);
+  void (*matmul)(const MatrixProduct<T>&, int64_t begin, int64_t end);
   void (*transpose)(const Transpose<T>&);
 };
 

@@ -17,16 +17,11 @@ template <class Gates, class T>
 void pack_forward(const Pack<T>& args, int64_t begin, int64_t end) {
   constexpr int kGates = Gates::kGates, width = kWidth<T>;
   for (int64_t panel = begin; panel < end; ++panel) {
-    compute_t<T>* to = args.packed + panel * args.state * kGates * width;
+    const int64_t first = panel * width, states = at_most(width, args.state - first);
     for (int gate = 0; gate < kGates; ++gate) {
-      for (int lane = 0; lane < width; ++lane) {
-        const int64_t state = panel * width + lane;
-        const T* from = args.weights + (gate * args.state + state) * args.row_stride;
-        compute_t<T>* column = to + gate * width + lane;
-        for (int64_t k = 0; k < args.state; ++k) {
-          column[k * kGates * width] = state < args.state ? scalar(from[k]) : compute_t<T>(0);
-        }
-      }
+      transpose_into(args.weights + (gate * args.state + first) * args.row_stride, args.row_stride,
+                     states, args.state, args.packed + first * args.state * kGates + gate * width,
+                     int64_t{kGates * width}, int64_t{width});
     }
   }
 }

@@ -1,7 +1,7 @@
 // One step on CPU tensors: check, allocate, multiply, gates.
 //
-// Small products in a type that is computed in go through kernels of our own, which read the weights
-// where they are and need no concatenation; the rest goes through the BLAS that torch uses.
+// Small products in a type that is computed in read the weights where they are and need no
+// concatenation.
 #pragma once
 
 #include <cstring>
@@ -82,18 +82,7 @@ void cell_product(bool direct, const Matrix<T>& c, const Matrix<const T>& a,
       return;
     }
   }
-  Api::matmul(c, a, b);
-}
-
-template <class Api, class Tensor = typename Api::Tensor>
-Tensor concatenated(const Tensor& old_h, const Tensor& input, const CellSizes& sizes) {
-  Tensor x = Api::empty(input, {sizes.batch, sizes.state + sizes.features});
-  dispatch(input.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    concatenate(Api::template data<T>(old_h), Api::template data<T>(input), sizes,
-                Api::template mutable_data<T>(x));
-  });
-  return x;
+  multiply<Api>(c, a, b);
 }
 
 template <class Api, class Tensor = typename Api::Tensor>
@@ -137,11 +126,12 @@ CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor&
       }
     }
     const int64_t width = sizes.state + sizes.features, rows = 3 * sizes.state;
-    const Tensor x = concatenated<Api>(old_h, input, sizes);
-    const Tensor z = Api::empty(input, {sizes.batch, rows});
-    T* z_data = Api::template mutable_data<T>(z);
-    Api::matmul(dense(z_data, sizes.batch, rows),
-                dense(Api::template data<T>(x), sizes.batch, width),
+    const Scratch<T> x(sizes.batch * width);
+    concatenate(Api::template data<T>(old_h), Api::template data<T>(input), sizes, x.data());
+    const Scratch<T> z(sizes.batch * rows);
+    T* z_data = z.data();
+    multiply<Api>(dense(z_data, sizes.batch, rows),
+                dense<const T>(x.data(), sizes.batch, width),
                 dense(Api::template data<T>(weights), rows, width).transposed());
     gates.z = z_data;
     gates_forward<Api, T>(gates);
@@ -189,7 +179,6 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
                gates = Api::contiguous(gates_);
   const auto grad_h = contiguous_or_none<Api>(grad_h_),
              grad_cell = contiguous_or_none<Api>(grad_cell_);
-  const Tensor d_z = Api::empty(input_, {batch, 3 * state});
   const auto d_input = empty_if<Api>(needs[kInput], input_, {batch, features});
   const auto d_weights = empty_if<Api>(needs[kWeights], input_, {3 * state, state + features});
   const auto d_bias = empty_like_if<Api>(needs[kBias], bias_);
@@ -199,7 +188,8 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
   const int64_t width = state + features;
   dispatch(input_.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    T* d_z_data = Api::template mutable_data<T>(d_z);
+    const Scratch<T> d_z(batch * 3 * state);
+    T* d_z_data = d_z.data();
     gates_backward<Api, T>({batch, state, alpha, Api::template data<T>(gates),
                             Api::template data<T>(new_cell), data_or_null<Api, T>(grad_h), nullptr,
                             data_or_null<Api, T>(grad_cell), nullptr, nullptr,
@@ -224,8 +214,9 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
         cell_product<Api>(true, d_w.column_range(state, features), d.transposed(),
                           dense(Api::template data<T>(input), batch, features));
       } else {
-        const Tensor x = concatenated<Api>(old_h, input, sizes);
-        Api::matmul(d_w, d.transposed(), dense(Api::template data<T>(x), batch, width));
+        const Scratch<T> x(batch * width);
+        concatenate(Api::template data<T>(old_h), Api::template data<T>(input), sizes, x.data());
+        multiply<Api>(d_w, d.transposed(), dense<const T>(x.data(), batch, width));
       }
     }
     if (d_bias) {

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "../cpu/kernels.h"
+#include "matrix.h"
 
 namespace lltm {
 
@@ -43,6 +45,32 @@ void column_sum(const cpu::ColumnSum<T>& args) {
   const int64_t grain = std::max<int64_t>(64, kGrainElements / std::max<int64_t>(1, args.rows));
   Api::parallel_for(args.columns, grain,
                     [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
+
+// c = a b, or c += a b, by a kernel of ours, in the types that are computed in.
+template <class Api, class T>
+void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b,
+                       bool add) {
+  const auto& kernels = cpu::kernels().of<T>();
+  const cpu::MatrixProduct<T> args{c.rows,       c.columns,       a.columns,
+                                   a.data,       a.row_stride,    a.column_stride,
+                                   b.data,       b.row_stride,    b.column_stride,
+                                   c.data,       c.row_stride,    add};
+  run<Api>(cpu::kernels().direct<T>().matmul, args,
+           args.row_blocks() * kernels.panels(c.columns, cpu::kProductVectors),
+           2 * std::min(c.rows, args.row_block()) * a.columns * cpu::kProductVectors * kernels.width,
+           kGrainFlops);
+}
+
+// c = a b: as above, or through torch's BLAS in the 16-bit types, for which it has instructions that
+// the compiler's vectors cannot name.
+template <class Api, class T>
+void multiply(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
+  if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
+    multiply_computed<Api>(c, a, b, false);
+  } else {
+    Api::matmul(c, a, b);
+  }
 }
 
 }  // namespace lltm

@@ -90,7 +90,7 @@ struct SequenceForward {
   const T* bias;     // [3S] or null
   const T* h0;       // [B, S]
   const T* c0;       // [B, S]
-  T* projected;      // [T, B, 3S] the input's share of the pre-activations
+  T* projected;      // [T, B, 3S] the input's share of the pre-activations; may be `gates`
   T* output;         // [T, B, S]
   T* c_n;            // [B, S]
   T* cells;          // [T, B, S] or null
@@ -103,7 +103,7 @@ void sequence_steps(const SequenceForward<T>& args) {
   const int64_t features = args.sizes.cell.features, state = args.sizes.cell.state;
   const int64_t gates = 3 * state, plane = batch * state;
   const auto weights = dense(args.weights, gates, state + features);
-  Api::matmul(dense(args.projected, steps * batch, gates),
+  multiply<Api>(dense(args.projected, steps * batch, gates),
               dense(args.input, steps * batch, features),
               weights.column_range(state, features).transposed());
   const auto& kernels = cpu::kernels().of<T>();
@@ -147,18 +147,20 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
   }
   const int64_t plane = batch * state;
   if (plane == 0) return result;
-  const Tensor projected = Api::empty(input, {steps, batch, 3 * state});
   dispatch(input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
+    // What is saved takes the place of the input's share, element by element.
+    T* gates = mutable_data_or_null<Api, T>(result.gates);
+    const Scratch<T> projected(gates ? 0 : steps * plane * 3);
     T* output = Api::template mutable_data<T>(result.output);
     sequence_steps<Api, T>({sizes, alpha, Api::template data<T>(input),
                             Api::template data<T>(weights), data_or_null<Api, T>(bias),
                             Api::template data<T>(h0), Api::template data<T>(c0),
-                            Api::template mutable_data<T>(projected),
+                            gates ? gates : projected.data(),
                             output,
                             Api::template mutable_data<T>(result.c_n),
                             mutable_data_or_null<Api, T>(result.cells),
-                            mutable_data_or_null<Api, T>(result.gates)});
+                            gates});
     const T* last = steps ? output + (steps - 1) * plane : Api::template data<T>(h0);
     std::memcpy(Api::template mutable_data<T>(result.h_n), last, plane * sizeof(T));
   });
@@ -234,7 +236,7 @@ void sequence_steps_backward(const SequenceBackward<T>& args) {
     }
   }
   if (args.d_h0) {
-    Api::matmul(dense(args.d_h0, batch, state), dense<const T>(args.d_z, batch, gates),
+    multiply<Api>(dense(args.d_h0, batch, state), dense<const T>(args.d_z, batch, gates),
                 dense(args.weights, gates, state + features).column_range(0, state));
   }
 }
@@ -257,6 +259,41 @@ void concatenate_steps(const T* h0, const T* output, const T* input, const Seque
   for (int64_t t = 0; t < sizes.steps; ++t) {
     concatenate(t ? output + (t - 1) * batch * state : h0, input + t * batch * features, sizes.cell,
                 x + t * batch * (state + features));
+  }
+}
+
+template <class T>
+struct WeightGradient {
+  SequenceSizes sizes;
+  const T* d_z;     // [T, B, 3S]
+  const T* h0;      // [B, S]
+  const T* output;  // [T, B, S]
+  const T* input;   // [T, B, F]
+  T* d_weights;     // [3S, S + F]
+};
+
+// d_weights = d_z.T X over all steps at once. Where the product is ours it takes X in the pieces it
+// lies in, else X is put together first.
+template <class Api, class T>
+void weight_gradient(const WeightGradient<T>& args) {
+  const int64_t steps = args.sizes.steps, batch = args.sizes.cell.batch;
+  const int64_t features = args.sizes.cell.features, state = args.sizes.cell.state;
+  const int64_t rows = steps * batch, width = state + features, gates = 3 * state;
+  const auto d_weights = dense(args.d_weights, gates, width);
+  const auto d_z = dense(args.d_z, rows, gates);
+  if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
+    const auto d_state = d_weights.column_range(0, state);
+    const int64_t first = std::min(batch, rows), rest = rows - first;
+    multiply_computed<Api>(d_state, dense(args.d_z, first, gates).transposed(),
+                           dense(args.h0, first, state), false);
+    multiply_computed<Api>(d_state, dense(args.d_z + first * gates, rest, gates).transposed(),
+                           dense(args.output, rest, state), true);
+    multiply_computed<Api>(d_weights.column_range(state, features), d_z.transposed(),
+                           dense(args.input, rows, features), false);
+  } else {
+    const Scratch<T> x(rows * width);
+    concatenate_steps(args.h0, args.output, args.input, args.sizes, x.data());
+    Api::matmul(d_weights, d_z.transposed(), dense<const T>(x.data(), rows, width));
   }
 }
 
@@ -287,7 +324,6 @@ Gradients<Tensor> sequence_backward_cpu(
   const auto grad_output = contiguous_or_none<Api>(grad_output_),
              grad_h_n = contiguous_or_none<Api>(grad_h_n_),
              grad_c_n = contiguous_or_none<Api>(grad_c_n_);
-  const Tensor d_z = Api::empty(input_, {steps, batch, 3 * state});
   const auto d_h0 = empty_if<Api>(needs[kOldH], input_, {batch, state});
   const auto d_input = empty_if<Api>(needs[kInput], input_, {steps, batch, features});
   const auto d_weights = empty_if<Api>(needs[kWeights], input_, {3 * state, width});
@@ -296,7 +332,8 @@ Gradients<Tensor> sequence_backward_cpu(
 
   dispatch(input_.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    T* d_z_data = Api::template mutable_data<T>(d_z);
+    const Scratch<T> d_z(rows * 3 * state);
+    T* d_z_data = d_z.data();
     T* d_h0_data = mutable_data_or_null<Api, T>(d_h0);
     T* d_c0_data = mutable_data_or_null<Api, T>(d_c0);
     const T* grad_h_n_data = data_or_null<Api, T>(grad_h_n);
@@ -311,18 +348,16 @@ Gradients<Tensor> sequence_backward_cpu(
     }
     const auto d = dense<const T>(d_z_data, rows, 3 * state);
     if (d_input) {
-      Api::matmul(
+      multiply<Api>(
           dense(Api::template mutable_data<T>(*d_input), rows, features), d,
           dense(Api::template data<T>(weights), 3 * state, width).column_range(state, features));
     }
     if (d_weights) {
       const Tensor h0 = Api::contiguous(h0_), output = Api::contiguous(output_),
                    input = Api::contiguous(input_);
-      const Tensor x = Api::empty(input_, {rows, width});
-      concatenate_steps(Api::template data<T>(h0), Api::template data<T>(output),
-                        Api::template data<T>(input), sizes, Api::template mutable_data<T>(x));
-      Api::matmul(dense(Api::template mutable_data<T>(*d_weights), 3 * state, width),
-                  d.transposed(), dense(Api::template data<T>(x), rows, width));
+      weight_gradient<Api, T>({sizes, d_z_data, Api::template data<T>(h0),
+                               Api::template data<T>(output), Api::template data<T>(input),
+                               Api::template mutable_data<T>(*d_weights)});
     }
     if (d_bias) {
       column_sum<Api, T>({rows, 3 * state, d_z_data, Api::template mutable_data<T>(*d_bias)});

@@ -1,0 +1,117 @@
+// A general product, blocked for the caches: both operands packed a block at a time, the rest is the
+// register tile. Included like simd.h.
+#pragma once
+
+constexpr int64_t kDepthBlock = 256;
+
+// to[k][lane] = from(k, lane) for the lanes there are, else zero.
+template <class T>
+void pack_panel(const T* from, int64_t row_stride, int64_t column_stride, int64_t depth,
+                int64_t lanes, int64_t room, T* to) {
+  if (column_stride == 1 && lanes == room) {
+    for (int64_t k = 0; k < depth; ++k) {
+      __builtin_memcpy(to + k * room, from + k * row_stride, room * sizeof(T));
+    }
+    return;
+  }
+  if (row_stride == 1) {
+    transpose_into(from, column_stride, lanes, depth, to, room, room);
+    return;
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    for (int64_t lane = 0; lane < room; ++lane) {
+      to[k * room + lane] = lane < lanes ? from[k * row_stride + lane * column_stride] : T(0);
+    }
+  }
+}
+
+// One panel of columns against one block of rows, for one block of the depth.
+template <class T>
+struct Block {
+  const MatrixProduct<T>& args;
+  int64_t row, rows;      // of c
+  int64_t depth_at, depth;  // of the product
+  const T* packed_a;      // [tile][depth][kTileRows], or null: a is read where it is
+
+  void run(int64_t column) const {
+    constexpr int vectors = kProductVectors, width = kWidth<T>;
+    constexpr int64_t panel = vectors * width;
+    alignas(kVectorBytes) T packed_b[kDepthBlock * panel];
+    const int64_t columns = at_most(panel, args.columns - column);
+    pack_panel(args.b + depth_at * args.b_row_stride + column * args.b_column_stride,
+               args.b_row_stride, args.b_column_stride, depth, columns, panel, packed_b);
+    TileSums<T, vectors> sums;
+    TileOperands<T> operands{nullptr, 1, kTileRows, packed_b, panel, depth};
+    if (!packed_a) operands.a_row_stride = args.a_row_stride;
+    if (!packed_a) operands.a_column_stride = args.a_column_stride;
+    for (int64_t i = 0; i < rows; i += kTileRows) {
+      const int64_t count = at_most(kTileRows, rows - i);
+      T* to = args.c + (row + i) * args.c_row_stride + column;
+      operands.a = packed_a ? packed_a + i * depth
+                            : args.a + (row + i) * args.a_row_stride +
+                                  depth_at * args.a_column_stride;
+      const bool add = args.add || depth_at > 0;
+      if (add) exchange<true>(sums, to, count, columns);
+      tile_of<T, vectors>(count)(operands, &sums.at[0][0][0], add);
+      exchange<false>(sums, to, count, columns);
+    }
+  }
+
+  // Between the sums and c: in, or out.
+  template <bool kIn>
+  LLTM_INLINE void exchange(TileSums<T, kProductVectors>& sums, T* c, int64_t count,
+                            int64_t columns) const {
+    constexpr int width = kWidth<T>;
+    for (int64_t i = 0; i < count; ++i) {
+      for (int v = 0; v < kProductVectors; ++v) {
+        T* at = c + i * args.c_row_stride + v * width;
+        const int64_t rest = columns - v * width;
+        if (rest >= width) {
+          move<kIn>(sums.at[i][v], at, Full{});
+        } else if (rest > 0) {
+          move<kIn>(sums.at[i][v], at, Tail{rest});
+        }
+      }
+    }
+  }
+
+  template <bool kIn, class Lanes>
+  LLTM_INLINE void move(T* sums, T* c, Lanes lanes) const {
+    if constexpr (kIn) {
+      store(sums, lanes.load_from(c));
+    } else {
+      lanes.store_to(c, load(sums));
+    }
+  }
+};
+
+// Rows of a transposed a, packed for the tiles: [tile][depth][kTileRows].
+template <class T>
+void pack_rows(const MatrixProduct<T>& args, int64_t row, int64_t rows, int64_t depth_at,
+               int64_t depth, T* to) {
+  for (int64_t i = 0; i < rows; i += kTileRows) {
+    pack_panel(args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride,
+               args.a_column_stride, args.a_row_stride, depth, at_most(kTileRows, rows - i),
+               int64_t{kTileRows}, to + i * depth);
+  }
+}
+
+template <class T>
+void matmul(const MatrixProduct<T>& args, int64_t begin, int64_t end) {
+  constexpr int64_t panel = kProductVectors * kWidth<T>;
+  const int64_t panels = (args.columns + panel - 1) / panel;
+  const bool turned = args.a_row_stride == 1;
+  alignas(kVectorBytes) T packed_a[kTurnedRows * kDepthBlock];
+  for (int64_t item = begin; item < end;) {
+    const int64_t first = item % panels, last = at_most(panels, first + end - item);
+    const int64_t row = item / panels * args.row_block(), rows = at_most(args.row_block(), args.rows - row);
+    // At least once: a product of depth 0 is all zeros.
+    for (int64_t k = 0; k == 0 || k < args.depth; k += kDepthBlock) {
+      const int64_t depth = at_most(kDepthBlock, args.depth - k);
+      if (turned) pack_rows(args, row, rows, k, depth, packed_a);
+      const Block<T> block{args, row, rows, k, depth, turned ? packed_a : nullptr};
+      for (int64_t p = first; p < last; ++p) block.run(p * panel);
+    }
+    item += last - first;
+  }
+}
