@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from lltm import _library, contract, reference
 
@@ -42,13 +44,30 @@ class Backend:
         return not self.bindings or any(name in _library.namespaces() for name in self.bindings)
 
 
-def _op(name: str, *bindings: str) -> Callable[..., Any]:
-    """The op of that name in the first of the bindings that is loaded, looked up when called."""
+def _autograd_is_idle() -> bool:
+    """Whether no derivative can be wanted, so that the op's autograd, in Python, can be left out.
 
-    def call(*args: Any) -> Any:
+    Under torch.compile it stays in: Dynamo traces the op, not this short cut.
+    """
+    return not (
+        torch.is_grad_enabled() or forward_ad._current_level >= 0 or torch.compiler.is_compiling()
+    )
+
+
+def _op(name: str, *bindings: str) -> Callable[..., Any]:
+    """The op of that name in the first loaded one of the bindings, looked up at the first call."""
+
+    @functools.cache
+    def overload() -> Any:
         loaded = _library.namespaces()
         namespace = next(loaded[binding] for binding in bindings if binding in loaded)
-        return getattr(getattr(torch.ops, namespace), name)(*args)
+        return getattr(getattr(torch.ops, namespace), name).default
+
+    def call(*args: Any) -> Any:
+        if _autograd_is_idle():
+            with torch._C._AutoDispatchBelowAutograd():
+                return overload()(*args)
+        return overload()(*args)
 
     return call
 

@@ -11,7 +11,7 @@ template <class T, int Vectors>
 void product_panel(const Product<T>& args, int64_t column) {
   constexpr int width = kWidth<T>;
   TileSums<T, Vectors> sums;
-  TileOperands<T> operands{nullptr,          args.a_row_stride, args.a_column_stride,
+  TileOperands<T> operands{nullptr,         args.a_row_stride, args.a_column_stride,
                            args.b + column, args.b_row_stride, args.depth};
   for (int64_t row = 0; row < args.rows; row += kTileRows) {
     const int64_t rows = at_most(kTileRows, args.rows - row);
@@ -102,9 +102,13 @@ struct Turned {
       const int64_t first = gate * args.gates.state + column;
       for (int64_t state = 0; state < states; state += kTileRows) {
         const TileOperands<T> operands{args.weights + (first + state) * args.weights_stride,
-                                       args.weights_stride, 1, x, args.x_stride, args.depth};
+                                       args.weights_stride,
+                                       1,
+                                       x,
+                                       args.x_stride,
+                                       args.depth};
         tile_of<T, kBatchVectors>(at_most(kTileRows, states - state))(operands, turned[state],
-                                                                     false);
+                                                                      false);
       }
       transpose_into(&turned[0][0], kBatch, kStates, kBatch, &z[gate][0][0], kStates, kStates);
     }
@@ -160,7 +164,7 @@ constexpr int kDotStates = kVectorBytes == 64 ? 4 : 2;
 // z[gate][i] = dot(x, weights[gate * S + column + i]) for the first States states.
 template <class Gates, class T, int States>
 void dot_products(const CellForward<T>& args, const T* x, int64_t column,
-                              T (&z)[Gates::kGates][kWidth<T>], int at) {
+                  T (&z)[Gates::kGates][kWidth<T>], int at) {
   constexpr int kGates = Gates::kGates, width = kWidth<T>;
   const T* rows[kGates][States];
   vector_t<T> sum[kGates][States] = {};

@@ -13,8 +13,8 @@ void finish_forward(const GatesForward<T>& args, int64_t row, int64_t column,
     if (args.bias) z[gate] += lanes.load_from(args.bias + at);
   }
   const int64_t at = row * args.state + column;
-  const auto out = Gates::forward(z, lanes.load_from(args.old_cell + at),
-                                  static_cast<compute_t<T>>(args.alpha));
+  const auto out =
+      Gates::forward(z, lanes.load_from(args.old_cell + at), static_cast<compute_t<T>>(args.alpha));
   lanes.store_to(args.new_h + at, out.new_h);
   lanes.store_to(args.new_cell + at, out.new_cell);
   // What was stored, not what was computed: the next step sees what the caller sees.
@@ -28,8 +28,8 @@ void finish_forward(const GatesForward<T>& args, int64_t row, int64_t column,
 
 // One vector of one row, from the hidden state's gradient to the pre-activations'.
 template <class Gates, class T, class Lanes>
-void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t column,
-                     vector_t<T> grad_h, Lanes lanes) {
+void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t column, vector_t<T> grad_h,
+                     Lanes lanes) {
   using V = vector_t<T>;
   constexpr int kGates = Gates::kGates;
   V saved[kGates];

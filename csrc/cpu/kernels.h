@@ -1,8 +1,8 @@
 // The CPU kernels: raw pointers and sizes in, raw pointers out; one set per instruction set.
 //
-// Every array is dense and row-major unless a stride is given. A kernel works on the half-open range
-// [begin, end) of work items, so that the caller may split the range over threads; the result does
-// not depend on how.
+// Every array is dense and row-major unless a stride is given. A kernel works on the half-open
+// range [begin, end) of work items, so that the caller may split the range over threads; the result
+// does not depend on how.
 //
 // Names: B batch, F features, S state, K = S + F. C is the compute type of the storage type T.
 #pragma once
@@ -54,7 +54,8 @@ struct GatesBackward {
   compute_t<T>* d_z_next;        // [rows, 3S] d_z again, in the compute type, or null
 };
 
-// Products with the gates in their epilogue -----------------------------------------------------------
+// Products with the gates in their epilogue
+// -----------------------------------------------------------
 
 // h @ weights[:, :S].T, then the gates, of one time step. The weights are packed once per sequence,
 // in panels of one vector of states: [panel][k][gate][lane]. A work item is a panel.
@@ -115,8 +116,8 @@ struct Product {
 constexpr int64_t kTurnedRows = 128;
 constexpr int64_t kStraightRows = 1024;
 
-// c = a b, or c += a b, for matrices of any size; each operand row-major or transposed. A work item is
-// a panel of product columns against row_block() rows.
+// c = a b, or c += a b, for matrices of any size; each operand row-major or transposed. A work item
+// is a panel of product columns against row_block() rows.
 template <class T>
 struct MatrixProduct {
   int64_t rows;
@@ -136,7 +137,8 @@ struct MatrixProduct {
   int64_t row_blocks() const { return (rows + row_block() - 1) / row_block(); }
 };
 
-// Rest ----------------------------------------------------------------------------------------------
+// Rest
+// ----------------------------------------------------------------------------------------------
 
 // sums[j] = sum over rows of values[row, j], for the columns [begin, end); accumulated in order of
 // rows in the compute type.
@@ -187,7 +189,7 @@ struct DirectKernels {
 };
 
 // Vectors in a panel.
-constexpr int64_t kForwardVectors = 1;   // of each gate
+constexpr int64_t kForwardVectors = 1;  // of each gate
 constexpr int64_t kBackwardVectors = 2;
 constexpr int64_t kProductVectors = 2;
 

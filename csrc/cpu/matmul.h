@@ -1,5 +1,5 @@
-// A general product, blocked for the caches: both operands packed a block at a time, the rest is the
-// register tile. Included like simd.h.
+// A general product, blocked for the caches: both operands packed a block at a time, the rest is
+// the register tile. Included like simd.h.
 #pragma once
 
 constexpr int64_t kDepthBlock = 256;
@@ -29,9 +29,9 @@ void pack_panel(const T* from, int64_t row_stride, int64_t column_stride, int64_
 template <class T>
 struct Block {
   const MatrixProduct<T>& args;
-  int64_t row, rows;      // of c
+  int64_t row, rows;        // of c
   int64_t depth_at, depth;  // of the product
-  const T* packed_a;      // [tile][depth][kTileRows], or null: a is read where it is
+  const T* packed_a;        // [tile][depth][kTileRows], or null: a is read where it is
 
   void run(int64_t column) const {
     constexpr int vectors = kProductVectors, width = kWidth<T>;
@@ -47,9 +47,9 @@ struct Block {
     for (int64_t i = 0; i < rows; i += kTileRows) {
       const int64_t count = at_most(kTileRows, rows - i);
       T* to = args.c + (row + i) * args.c_row_stride + column;
-      operands.a = packed_a ? packed_a + i * depth
-                            : args.a + (row + i) * args.a_row_stride +
-                                  depth_at * args.a_column_stride;
+      operands.a = packed_a
+                       ? packed_a + i * depth
+                       : args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride;
       const bool add = args.add || depth_at > 0;
       if (add) exchange<true>(sums, to, count, columns);
       tile_of<T, vectors>(count)(operands, &sums.at[0][0][0], add);
@@ -104,7 +104,8 @@ void matmul(const MatrixProduct<T>& args, int64_t begin, int64_t end) {
   alignas(kVectorBytes) T packed_a[kTurnedRows * kDepthBlock];
   for (int64_t item = begin; item < end;) {
     const int64_t first = item % panels, last = at_most(panels, first + end - item);
-    const int64_t row = item / panels * args.row_block(), rows = at_most(args.row_block(), args.rows - row);
+    const int64_t row = item / panels * args.row_block(),
+                  rows = at_most(args.row_block(), args.rows - row);
     // At least once: a product of depth 0 is all zeros.
     for (int64_t k = 0; k == 0 || k < args.depth; k += kDepthBlock) {
       const int64_t depth = at_most(kDepthBlock, args.depth - k);

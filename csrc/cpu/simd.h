@@ -95,7 +95,9 @@ LLTM_INLINE Vector load_bytes(const T* from) {
 
 LLTM_INLINE VFloat load(const float* from) { return load_bytes<VFloat>(from); }
 LLTM_INLINE VDouble load(const double* from) { return load_bytes<VDouble>(from); }
-LLTM_INLINE VFloat load(const BFloat16* from) { return widen(load_bytes<VShort>(from), BFloat16{}); }
+LLTM_INLINE VFloat load(const BFloat16* from) {
+  return widen(load_bytes<VShort>(from), BFloat16{});
+}
 LLTM_INLINE VFloat load(const Half* from) { return widen(load_bytes<VShort>(from), Half{}); }
 
 LLTM_INLINE void store(float* to, VFloat x) { __builtin_memcpy(to, &x, sizeof x); }

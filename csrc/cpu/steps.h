@@ -36,7 +36,7 @@ struct ForwardPanel {
     constexpr int kGates = Gates::kGates, width = kWidth<T>;
     const int64_t state = args.gates.state;
     TileSums<C, kGates> sums;
-    TileOperands<C> operands{nullptr, state, 1, args.packed + column * state * kGates,
+    TileOperands<C> operands{nullptr,        state, 1, args.packed + column * state * kGates,
                              kGates * width, state};
     for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
       const int64_t rows = at_most(kTileRows, args.gates.rows - row);

@@ -15,8 +15,8 @@ struct TileOperands {
   int64_t depth;
 };
 
-// One function per number of rows and of vectors, never inlined: the epilogues, which are many, stay
-// out of them. a is broadcast, b is read in vectors; with `add`, sums has come with a value.
+// One function per number of rows and of vectors, never inlined: the epilogues, which are many,
+// stay out of them. a is broadcast, b is read in vectors; with `add`, sums has come with a value.
 template <class T, int Rows, int Vectors>
 __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, bool add) {
   using V = typename VectorOf<T>::type;

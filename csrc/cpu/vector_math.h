@@ -128,7 +128,7 @@ LLTM_INLINE V sigmoid_of(V x) {
 // enough for its own error not to count.
 LLTM_INLINE VFloat tanh_of(VFloat x) {
   // (tanh(x) - x) / x^3 in x^2, for |x| <= 0.63
-  static constexpr float kTanh[] = {-0.333333343f, 0.133332998f,   -0.0539584607f,
+  static constexpr float kTanh[] = {-0.333333343f, 0.133332998f,    -0.0539584607f,
                                     0.0217625033f, -0.00832318701f, 0.00226950180f};
   const VFloat a = absolute(x);
   const VFloat u = a * a;

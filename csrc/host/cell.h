@@ -28,8 +28,8 @@ void concatenate(const T* old_h, const T* input, const CellSizes& sizes, T* x) {
   }
 }
 
-// Weights of up to this many bytes stay in a core's own cache while they are used: up to here reading
-// them in place beats what BLAS gains by packing them.
+// Weights of up to this many bytes stay in a core's own cache while they are used: up to here
+// reading them in place beats what BLAS gains by packing them.
 constexpr int64_t kDirectWeightBytes = 1 << 20;
 constexpr int64_t kFewRows = 4;
 constexpr int64_t kManyRows = 512;
@@ -96,8 +96,7 @@ template <class Api, class Tensor = typename Api::Tensor>
 CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor& weights_,
                              const std::optional<Tensor>& bias_, const Tensor& old_h_,
                              const Tensor& old_cell_, double alpha, bool save) {
-  const CellSizes sizes =
-      check_cell<Api>(op, input_, weights_, bias_, old_h_, old_cell_, alpha);
+  const CellSizes sizes = check_cell<Api>(op, input_, weights_, bias_, old_h_, old_cell_, alpha);
   const Tensor input = Api::contiguous(input_), weights = Api::contiguous(weights_),
                old_h = Api::contiguous(old_h_), old_cell = Api::contiguous(old_cell_);
   const auto bias = contiguous_or_none<Api>(bias_);
@@ -130,9 +129,8 @@ CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor&
     concatenate(Api::template data<T>(old_h), Api::template data<T>(input), sizes, x.data());
     const Scratch<T> z(sizes.batch * rows);
     T* z_data = z.data();
-    multiply<Api>(dense(z_data, sizes.batch, rows),
-                dense<const T>(x.data(), sizes.batch, width),
-                dense(Api::template data<T>(weights), rows, width).transposed());
+    multiply<Api>(dense(z_data, sizes.batch, rows), dense<const T>(x.data(), sizes.batch, width),
+                  dense(Api::template data<T>(weights), rows, width).transposed());
     gates.z = z_data;
     gates_forward<Api, T>(gates);
   });
@@ -159,12 +157,11 @@ std::tuple<Tensor, Tensor, Tensor> cell_forward_cpu(const Tensor& input, const T
 
 template <class Api, class Tensor = typename Api::Tensor>
 Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
-                                      const std::optional<Tensor>& grad_cell_,
-                                      const Tensor& input_, const Tensor& weights_,
-                                      const std::optional<Tensor>& bias_, const Tensor& old_h_,
-                                      const Tensor& old_cell, const Tensor& new_cell_,
-                                      const Tensor& gates_, double alpha,
-                                      const std::vector<bool>& needs) {
+                                    const std::optional<Tensor>& grad_cell_, const Tensor& input_,
+                                    const Tensor& weights_, const std::optional<Tensor>& bias_,
+                                    const Tensor& old_h_, const Tensor& old_cell,
+                                    const Tensor& new_cell_, const Tensor& gates_, double alpha,
+                                    const std::vector<bool>& needs) {
   const char* op = "cell_backward";
   const CellSizes sizes = check_cell<Api>(op, input_, weights_, bias_, old_h_, old_cell, alpha);
   const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;

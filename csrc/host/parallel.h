@@ -52,18 +52,18 @@ template <class Api, class T>
 void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b,
                        bool add) {
   const auto& kernels = cpu::kernels().of<T>();
-  const cpu::MatrixProduct<T> args{c.rows,       c.columns,       a.columns,
-                                   a.data,       a.row_stride,    a.column_stride,
-                                   b.data,       b.row_stride,    b.column_stride,
-                                   c.data,       c.row_stride,    add};
-  run<Api>(cpu::kernels().direct<T>().matmul, args,
-           args.row_blocks() * kernels.panels(c.columns, cpu::kProductVectors),
-           2 * std::min(c.rows, args.row_block()) * a.columns * cpu::kProductVectors * kernels.width,
-           kGrainFlops);
+  const cpu::MatrixProduct<T> args{c.rows,          c.columns,       a.columns,    a.data,
+                                   a.row_stride,    a.column_stride, b.data,       b.row_stride,
+                                   b.column_stride, c.data,          c.row_stride, add};
+  run<Api>(
+      cpu::kernels().direct<T>().matmul, args,
+      args.row_blocks() * kernels.panels(c.columns, cpu::kProductVectors),
+      2 * std::min(c.rows, args.row_block()) * a.columns * cpu::kProductVectors * kernels.width,
+      kGrainFlops);
 }
 
-// c = a b: as above, or through torch's BLAS in the 16-bit types, for which it has instructions that
-// the compiler's vectors cannot name.
+// c = a b: as above, or through torch's BLAS in the 16-bit types, for which it has instructions
+// that the compiler's vectors cannot name.
 template <class Api, class T>
 void multiply(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
   if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {

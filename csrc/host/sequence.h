@@ -28,8 +28,8 @@ struct SequenceResult {
   std::optional<Tensor> gates;
 };
 
-// A [B, S] state in the compute type, as the next step's product reads it: where it is stored if that
-// is its type already, else a widened copy.
+// A [B, S] state in the compute type, as the next step's product reads it: where it is stored if
+// that is its type already, else a widened copy.
 template <class T>
 class ComputeState {
  public:
@@ -104,8 +104,8 @@ void sequence_steps(const SequenceForward<T>& args) {
   const int64_t gates = 3 * state, plane = batch * state;
   const auto weights = dense(args.weights, gates, state + features);
   multiply<Api>(dense(args.projected, steps * batch, gates),
-              dense(args.input, steps * batch, features),
-              weights.column_range(state, features).transposed());
+                dense(args.input, steps * batch, features),
+                weights.column_range(state, features).transposed());
   const auto& kernels = cpu::kernels().of<T>();
   const Scratch<cpu::compute_t<T>> packed(packed_size<T>(state, cpu::kForwardVectors));
   pack<Api, T>(kernels.pack_forward, {args.weights, state + features, state, packed.data()},
@@ -153,14 +153,11 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
     T* gates = mutable_data_or_null<Api, T>(result.gates);
     const Scratch<T> projected(gates ? 0 : steps * plane * 3);
     T* output = Api::template mutable_data<T>(result.output);
-    sequence_steps<Api, T>({sizes, alpha, Api::template data<T>(input),
-                            Api::template data<T>(weights), data_or_null<Api, T>(bias),
-                            Api::template data<T>(h0), Api::template data<T>(c0),
-                            gates ? gates : projected.data(),
-                            output,
-                            Api::template mutable_data<T>(result.c_n),
-                            mutable_data_or_null<Api, T>(result.cells),
-                            gates});
+    sequence_steps<Api, T>(
+        {sizes, alpha, Api::template data<T>(input), Api::template data<T>(weights),
+         data_or_null<Api, T>(bias), Api::template data<T>(h0), Api::template data<T>(c0),
+         gates ? gates : projected.data(), output, Api::template mutable_data<T>(result.c_n),
+         mutable_data_or_null<Api, T>(result.cells), gates});
     const T* last = steps ? output + (steps - 1) * plane : Api::template data<T>(h0);
     std::memcpy(Api::template mutable_data<T>(result.h_n), last, plane * sizeof(T));
   });
@@ -169,8 +166,8 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
 
 template <class Api, class Tensor = typename Api::Tensor>
 std::tuple<Tensor, Tensor, Tensor> sequence_cpu(const Tensor& input, const Tensor& weights,
-                                                const std::optional<Tensor>& bias,
-                                                const Tensor& h0, const Tensor& c0, double alpha) {
+                                                const std::optional<Tensor>& bias, const Tensor& h0,
+                                                const Tensor& c0, double alpha) {
   auto r = sequence_compute<Api>("sequence", input, weights, bias, h0, c0, alpha, false);
   return {r.output, r.h_n, r.c_n};
 }
@@ -237,7 +234,7 @@ void sequence_steps_backward(const SequenceBackward<T>& args) {
   }
   if (args.d_h0) {
     multiply<Api>(dense(args.d_h0, batch, state), dense<const T>(args.d_z, batch, gates),
-                dense(args.weights, gates, state + features).column_range(0, state));
+                  dense(args.weights, gates, state + features).column_range(0, state));
   }
 }
 
