@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,22 +86,26 @@ def run(bench: Bench, torches: tuple[config.Torch, ...], console: Console) -> di
     grid: dict[str, Any] = {"torches": [torch.version for torch in torches], "wheels": []}
     wanted = [("stable", bench.matrix.headers.version)]
     wanted += [("native", torch.version) for torch in torches]
-    with console.status("cross-load") as status:
+    environments = {torch.version: bench.environment(torch.version) for torch in torches}
+    pool = ThreadPoolExecutor(os.cpu_count() or 1)
+    with pool, console.status("cross-load") as status:
         for binding, built_on in wanted:
             status.update(f"{binding} wheel of torch {built_on}: build")
             wheel = bench.wheel(binding, built_on)
-            squares = []
-            for torch in torches:
-                status.update(f"{wheel.name} in torch {torch.version}")
-                square = prober.square(wheel, bench.environment(torch.version), torch.version)
-                squares.append(asdict(square) | {"as_foretold": square.as_foretold})
+            status.update(f"{wheel.name}: into {len(environments)} torches")
+
+            def probe(torch: str, wheel: Wheel = wheel) -> Square:
+                return prober.square(wheel, environments[torch], torch)
+
+            squares = list(pool.map(probe, environments))
+            for square in squares:
                 console.print(line(wheel, square), highlight=False, soft_wrap=True)
             grid["wheels"].append(
                 {
                     "name": wheel.name,
                     "built_on": wheel.torch,
                     "sha256": wheel.sha256,
-                    "squares": squares,
+                    "squares": [asdict(s) | {"as_foretold": s.as_foretold} for s in squares],
                 }
             )
             write_json(RESULT, grid)

@@ -150,6 +150,25 @@ def test_resume_runs_only_what_is_missing_or_failed(tmp_path: Path) -> None:
     }
 
 
+def test_a_full_disk_costs_nothing_that_was_proven(tmp_path: Path) -> None:
+    finish(tmp_path, tests={NATIVE: "fail"})
+    before = rows(tmp_path)
+    # No file may grow beyond a few bytes, as on a disk that is full.
+    driver = [sys.executable, str(DRIVER), str(tmp_path), "2", "resume"]
+    full = subprocess.run(
+        ["prlimit", "--fsize=64", *driver], capture_output=True, text=True, check=False
+    )
+    assert full.returncode == 2
+    assert "File too large" in full.stdout
+    after = rows(tmp_path)
+    assert {n: r for n, r in after.items() if n != NATIVE} == {
+        n: r for n, r in before.items() if n != NATIVE
+    }
+    code, _ = finish(tmp_path, resume=True)
+    assert code == 0
+    assert {row["status"] for row in rows(tmp_path).values()} == {"passed"}
+
+
 def test_resume_runs_a_row_whose_result_is_of_other_sources(tmp_path: Path) -> None:
     finish(tmp_path)
     path = tmp_path / "rows" / f"{NATIVE}.json"

@@ -102,6 +102,9 @@ def main() -> int:
                 results = run(placed, tools, jobs=jobs, resume=resume)
         except KeyboardInterrupt:
             return 130
+        except OSError as error:
+            print(f"error: {error}")
+            return 2
     report.write(folder, "local", results)
     return 1 if any(result.status == "failed" for result in results) else 0
 
