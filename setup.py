@@ -102,7 +102,7 @@ def link_arguments() -> list[str]:
     """Flags for a hard and tidy library: nothing exported, nothing both writable and executable."""
     if WINDOWS:
         # link.exe does not know clang's own library, which __builtin_cpu_supports() lives in.
-        asked = [os.environ["CXX"], "--print-runtime-dir"]
+        asked = [os.environ["CXX"], "/clang:--print-runtime-dir"]
         runtime = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
         return ["/Brepro", f"/LIBPATH:{runtime}", "clang_rt.builtins-x86_64.lib"]
     if sys.platform == "darwin":
