@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
 
+from lltm import _library
 from matrix import config
 from matrix.conda.variants import package_version
 from matrix.release import sbom, tags, version
@@ -169,3 +173,21 @@ def test_the_bill_of_materials_names_what_is_needed_and_repeats(
     assert bill["metadata"]["component"]["hashes"][0]["content"] == sbom.inspect(wheel).sha256
     assert {c["name"] for c in bill["components"]} == {"torch", "g++", "torch headers"}
     assert {"ref": "lltm@0.1.0", "dependsOn": ["torch"]} in bill["dependencies"]
+
+
+PYPROJECT = config.read_toml(config.ROOT / "pyproject.toml")
+SETUP = (config.ROOT / "setup.py").read_text(encoding="utf-8")
+
+
+def test_the_package_asks_for_the_torch_of_the_matrix() -> None:
+    matrix = config.load()
+    wanted = {r.name: r.specifier for r in map(Requirement, PYPROJECT["build-system"]["requires"])}
+    installed = [r.version for r in matrix.supporting("stable") if r.version in wanted["torch"]]
+    assert installed[-1] == matrix.headers.version, "an isolated build compiles on other headers"
+    assert PYPROJECT["project"]["dependencies"] == [f"torch>={matrix.stable.target}"]
+    assert f'TORCH_TARGET = "{matrix.stable.target}"' in SETUP
+
+
+def test_the_build_names_the_library_as_the_package_looks_for_it() -> None:
+    (table,) = re.findall(r"LIBRARY = (\{.+?\})\.get\(sys\.platform, \"(.+?)\"\)", SETUP)
+    assert {**ast.literal_eval(table[0]), "linux": table[1]} == _library.NAMES
