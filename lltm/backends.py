@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from lltm import _library, contract, reference
+from lltm import _library, contract, ops, reference
 
 ENVIRONMENT = "LLTM_BACKEND"
 
@@ -72,14 +72,18 @@ def _op(name: str, *bindings: str) -> Callable[..., Any]:
     return call
 
 
-def _reference_cell(*args: Any) -> tuple[Tensor, Tensor]:
-    contract.check_cell(*args)
-    return reference.cell(*args)
+def _reference(check: Callable[..., None], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The reference under the op's contract and autocast rule, which the dispatcher keeps there."""
 
+    def call(*args: Any) -> Any:
+        device = args[0].device.type
+        if device in ops.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
+                return call(*ops.autocast_arguments(device, args))
+        check(*args)
+        return function(*args)
 
-def _reference_sequence(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    contract.check_sequence(*args)
-    return reference.sequence(*args)
+    return call
 
 
 BACKENDS: tuple[Backend, ...] = (
@@ -88,8 +92,8 @@ BACKENDS: tuple[Backend, ...] = (
         bindings=(),
         devices=("cpu", "cuda"),
         dtypes=contract.DTYPES,
-        cell=_reference_cell,
-        sequence=_reference_sequence,
+        cell=_reference(contract.check_cell, reference.cell),
+        sequence=_reference(contract.check_sequence, reference.sequence),
         source="plain PyTorch, the definition of correct",
     ),
     Backend(

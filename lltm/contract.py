@@ -98,7 +98,7 @@ def _check(
     if not isinstance(alpha, (numbers.Real, torch.SymFloat)):
         raise TypeError(f"lltm::{op}: alpha must be a float, got {type(alpha).__name__}")
     _require(
-        math.isfinite(alpha) and alpha >= 0,
+        0 <= alpha < math.inf,  # false for nan; no call, so that a traced alpha stays symbolic
         f"lltm::{op}: alpha must be finite and not negative, got {alpha}",
     )
     _require(

@@ -428,8 +428,9 @@ def _run_packed_forward(
     outputs, ended_h, ended_c = [], [], []
     for part in _split(data, groups):
         rows = part.shape[1]
-        ended_h.append(h[rows:])
-        ended_c.append(c[rows:])
+        if rows < h.shape[0]:
+            ended_h.append(h[rows:])
+            ended_c.append(c[rows:])
         output, h, c = lltm_sequence(part, weights, bias, h[:rows], c[:rows], alpha)
         outputs.append(output.flatten(0, 1))
     h_n = torch.cat([h, *reversed(ended_h)])

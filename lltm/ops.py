@@ -265,8 +265,8 @@ def autocast_arguments(device: str, args: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _autocast(family: Family, device: str) -> Callable[..., tuple[Tensor, ...]]:
-    op = family.op()
+def _autocast(family: Family, suffix: str, device: str) -> Callable[..., tuple[Tensor, ...]]:
+    op = family.op(suffix)
 
     def autocast(*args: Any) -> tuple[Tensor, ...]:
         with torch.autocast(device, enabled=False):
@@ -360,7 +360,8 @@ def register(namespace: str, native: bool) -> None:
         library.impl(f"{family.name}_forward", _autograd_forward(family), "Autograd")
         library.impl(f"{family.name}_backward", _autograd_backward(family), "Autograd")
         for key, device in AUTOCAST_DEVICES.items():
-            library.impl(family.name, _autocast(family, device), key)
+            for suffix in ("", "_aten") if native else ("",):
+                library.impl(family.name + suffix, _autocast(family, suffix, device), key)
 
 
 def refuse_cuda(namespace: str, reason: str) -> None:
