@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from matrix.bench import compare, figures, measure, page, plots, tables
+from matrix.bench import compare, document, figures, measure, page, plots, tables
 from matrix.bench.figures import BenchError, Run
 from matrix.config import ROOT
 from matrix.files import write_atomically, write_json
@@ -56,6 +56,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--resume", action="store_true", help="keep what unchanged sources have measured"
     )
+    parser.add_argument(
+        "--write", action="store_true", help="make this run the one of docs/benchmarks.md"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     return parser.parse_args(argv)
 
@@ -66,7 +69,9 @@ def main(argv: list[str] | None = None) -> int:
     console = Console(stderr=chosen.json, width=None if sys.stdout.isatty() else 160)
     try:
         stored = read_stored(chosen.compare) if chosen.compare else None
-        run, right = measured(chosen, console)
+        run, right = measure_all(chosen, console)
+        if chosen.write:
+            document.write(run)
         return report(run, stored, console, as_json=chosen.json) or (0 if right else 1)
     except BenchError as error:
         console.print(f"error: {error}", style="red", highlight=False, markup=False)
@@ -90,7 +95,7 @@ def read_stored(path: Path) -> Run:
         ) from error
 
 
-def measured(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
+def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
     """Measure all parts; the run, and whether every result was right."""
     measurer = measure.Measurer(BUILD, chosen.scope, chosen.seconds, chosen.select)
     # Compiled kernels are kept between runs, and leave no trace outside the tree.
@@ -103,14 +108,14 @@ def measured(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
     documents, right = [], True
     for count, part in enumerate(todo, start=1):
         console.print(f"[{count}/{len(todo)}] {part.name}", markup=False)
-        document = measure.read(measurer.result(part)) if chosen.resume else None
-        if document is None:
+        measured = measure.read(measurer.result(part)) if chosen.resume else None
+        if measured is None:
             started = time.monotonic()
             came = measurer.measure(part, environment)
-            document, right = came.document, right and came.right
+            measured, right = came.document, right and came.right
             console.print(f"{part.name}: {time.monotonic() - started:.0f} s", style="dim")
-        if document is not None:
-            documents.append(document)
+        if measured is not None:
+            documents.append(measured)
     if not documents:
         raise BenchError(f"--select {chosen.select} leaves no row of --{chosen.scope}")
     return figures.from_pytest_benchmark(documents), right

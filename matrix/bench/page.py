@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix import page
-from matrix.bench import plots, tables
+from matrix.bench import plots, tables, targets
 
 if TYPE_CHECKING:
     from matrix.bench.compare import Comparison
@@ -29,6 +29,8 @@ def render(run: Run, comparison: Comparison | None, *, matrix: str | None) -> st
             plots=[plot for _, plot in plots.speed(run)],
             legend=tables.LEGEND,
             verdicts=[str(verdict) for verdict in tables.verdicts(run)],
+            target_headings=tables.TARGET_HEADINGS,
+            targets=[tables.target_cells(outcome) for outcome in targets.outcomes(run)],
             comparison=comparison,
             matrix=matrix,
             names=tables.NAMES,

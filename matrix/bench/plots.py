@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from matrix.bench.figures import Row, Run
 
+NARROW_INCHES = 6
 # The legend's height, in rows of the plot.
 LEGEND_LINES = 4
 # Okabe and Ito's colours, as in the matrix's plots; marker shapes tell them apart without colour.
@@ -52,6 +53,9 @@ def speed(run: Run) -> Iterator[tuple[str, Plot]]:
 
 def _draw(rows: tuple[Row, ...]) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        narrow = figure.get_figwidth() < NARROW_INCHES
         drawn = set()
         for at, row in enumerate(rows):
             for entry in row.of_kind(OTHER, LSTM, FLOOR, OURS):
@@ -77,10 +81,11 @@ def _draw(rows: tuple[Row, ...]) -> Callable[[Axes], None]:
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.set_yticks(range(len(rows)), [f"{row.case} {row.work}" for row in rows])
+        separator = "\n" if narrow else " "
+        axes.set_yticks(range(len(rows)), [f"{row.case}{separator}{row.work}" for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlabel("times faster than eager PyTorch (1 is equal)")
+        axes.set_xlabel("times faster than eager (1 is equal)")
         axes.grid(visible=True, axis="x")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=4)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.3, 1.0), ncols=2 if narrow else 4)
 
     return draw

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from matrix.bench import targets
 from matrix.bench.figures import EAGER, LSTM, OTHER, OURS
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ DASH = "—"
 NAMES = 2
 LEGEND = (
     "Each figure is a median over rounds in which everyone was timed once; ± is half the distance "
-    "between the quartiles. eager µs: time of a call; all others: times as fast as eager; lstm x "
-    "3/4: torch's LSTM at three quarters of its time, for its fourth gate. Of the faster of ours: "
-    "its time in times of the bare BLAS products, and of the products at the measured peak rate of "
-    "multiply-adds; saved: bytes kept for backward as a part of eager's; peak: the most held at "
-    "one time, likewise."
+    "between the quartiles. eager µs: time of a call; all others: times as fast as eager; lstm: "
+    "nn.LSTMCell or nn.LSTM, and at three quarters of its time, for its fourth gate. Of the faster "
+    "of ours: its time in times of the bare BLAS products, and of the products at the measured "
+    "peak rate of multiply-adds; saved: bytes kept for backward as a part of eager's; peak: the "
+    "most held at one time, likewise."
 )
 
 
@@ -72,7 +73,7 @@ def sections(run: Run) -> Iterator[Section]:
 def _names(rows: Iterable[Row], *kinds: str) -> list[str]:
     """Who took part anywhere, in order, but for eager, which is 1."""
     names = dict.fromkeys(entry.name for row in rows for entry in row.of_kind(*kinds))
-    return [name for name in names if name not in (EAGER, "lstm")]
+    return [name for name in names if name != EAGER]
 
 
 def _cells(row: Row, others: Iterable[str], ours: Iterable[str]) -> Iterator[Cell]:
@@ -110,6 +111,7 @@ def _part(own: int | None, eager: int | None) -> str:
     return f"{own / eager:.0%}" if own is not None and eager else DASH
 
 
+TARGET_HEADINGS = ("work", "figure", "to reach", "worst", "in", "good", "")
 STYLES = {"ahead": "green", "behind": "bold red", "": ""}
 
 
@@ -125,7 +127,26 @@ def table(run: Run) -> RenderableType:
         for line in section.lines:
             made.add_row(*(Text(cell.text, style=STYLES[cell.mark]) for cell in line))
         parts.append(made)
-    return Group(*parts, Text(LEGEND, style="dim"), *verdicts(run))
+    return Group(*parts, Text(LEGEND, style="dim"), _targets(run), *verdicts(run))
+
+
+def _targets(run: Run) -> Table:
+    made = Table(title="To reach", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in TARGET_HEADINGS:
+        made.add_column(heading)
+    for outcome in targets.outcomes(run):
+        style = {True: "green", False: "red", None: "yellow"}[outcome.reached]
+        made.add_row(*(Text(cell, style=style) for cell in target_cells(outcome)))
+    return made
+
+
+def target_cells(outcome: targets.Outcome) -> tuple[str, ...]:
+    """A target in words: what, of what, how far, the worst, where that is, and whether reached."""
+    target = outcome.target
+    worst = "" if outcome.worst is None else f"{outcome.worst:.2f}"
+    count = f"{outcome.good} of {outcome.all}" if outcome.all else ""
+    word = {True: "reached", False: "not reached", None: "not run"}[outcome.reached]
+    return target.work, target.unit, target.bound, worst, outcome.where, count, word
 
 
 def verdicts(run: Run) -> list[Text]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from matrix.bench import __main__ as command
+from matrix.bench import document
 from matrix.bench.compare import compare
 from matrix.bench.figures import LSTM, OTHER, OURS, BenchError, Entry, Figure, Row, Run
 
@@ -131,7 +132,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bench(monkeypatch: pytest.MonkeyPatch, now: Run, *argv: str, right: bool = True) -> int:
-    monkeypatch.setattr(command, "measured", lambda chosen, console: (now, right))
+    monkeypatch.setattr(command, "measure_all", lambda chosen, console: (now, right))
     return command.main(list(argv))
 
 
@@ -174,6 +175,29 @@ def test_a_stored_run_that_is_none_is_refused_before_anything_runs(
     def never(*_: object) -> None:
         raise AssertionError("measured although the comparison cannot be made")
 
-    monkeypatch.setattr(command, "measured", never)
+    monkeypatch.setattr(command, "measure_all", never)
     assert command.main(["--compare", str(path)]) == 2
     assert "bad.json" in capsys.readouterr().out.replace("\n", "")
+
+
+# The run of record --------------------------------------------------------------------------------
+
+
+def test_a_document_without_its_marks_is_refused() -> None:
+    with pytest.raises(BenchError, match=r"docs/benchmarks\.md: expected the marks"):
+        document.render(STORED, "no marks")
+
+
+def test_a_run_of_record_is_stored_and_shown(
+    stored: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(document, "PATH", tmp_path / "benchmarks.md")
+    monkeypatch.setattr(document, "RECORD", tmp_path / "benchmarks" / "cpu.json")
+    document.PATH.write_text(f"above\n{document.BEGIN}\nold\n{document.END}\nbelow\n")
+    assert bench(monkeypatch, STORED, "--write") == 0
+    text = document.PATH.read_text(encoding="utf-8")
+    assert text.startswith("above\n")
+    assert text.endswith("below\n")
+    assert "old" not in text
+    assert "| 16x32x128 | backward | 100.0 |" in text
+    assert command.read_stored(document.RECORD) == STORED

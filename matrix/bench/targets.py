@@ -1,0 +1,164 @@
+"""What the kernels are to reach, and how far a run is from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matrix.bench.figures import OURS, SCALED_LSTM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from matrix.bench.figures import Entry, Row, Run
+
+TRAINING_STEP = "forward+backward"
+
+
+def _speed(row: Row, entry: Entry) -> float:
+    return entry.speed.median
+
+
+def _against_best(row: Row, entry: Entry) -> float | None:
+    """Of eager and torch.compile; none where the latter did not run, since a part is no proof."""
+    compiled = row.entry("compile")
+    if compiled is None:
+        return None
+    return entry.speed.median / max(1.0, compiled.speed.median)
+
+
+def _of_blas(row: Row, entry: Entry) -> float | None:
+    return entry.of_blas.median if entry.of_blas else None
+
+
+def _of_lstm(row: Row, entry: Entry) -> float | None:
+    lstm = row.entry(SCALED_LSTM)
+    return lstm.speed.median / entry.speed.median if lstm else None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on some rows, all in float32.
+
+    Attributes:
+        work: the rows, in words.
+        rows: which they are, by their fields.
+        entries: the bindings meant; empty for any.
+        unit: what `value` gives, in words.
+        value: the figure; None where the row cannot tell.
+        limit: the bound.
+        at_least: whether it is one from below.
+    """
+
+    work: str
+    rows: dict[str, object]
+    entries: tuple[str, ...]
+    unit: str
+    value: Callable[[Row, Entry], float | None]
+    limit: float
+    at_least: bool
+
+    @property
+    def bound(self) -> str:
+        """The bound in words."""
+        return f"{'at least' if self.at_least else 'at most'} {self.limit:.1f}"
+
+    def met(self, value: float) -> bool:
+        """Whether a value is within the bound."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+def _eager(case: str, work: str, limit: float, *entries: str) -> Target:
+    op = "cell" if case.count("x") == 2 else "sequence"  # noqa: PLR2004 - B x F x S
+    rows = {"op": op, "case": case, "work": work, "threads": 1}
+    words = f"{op} {case} {work}" + (f", {' '.join(entries)}" if entries else "")
+    return Target(words, rows, entries, "times as fast as eager", _speed, limit, at_least=True)
+
+
+SEQUENCES = {"op": "sequence", "work": TRAINING_STEP, "threads": 1}
+TARGETS = (
+    _eager("16x32x128", "forward", 2.0, "native"),
+    _eager("16x32x128", "forward", 1.4, "stable"),
+    _eager("16x32x128", "backward", 1.4),
+    _eager("16x32x128", "inference", 2.0),
+    Target(
+        "every row, 1 and 2 threads",
+        {},
+        (),
+        "times as fast as the best of eager and compile",
+        _against_best,
+        1.0,
+        at_least=True,
+    ),
+    _eager("64x16x32x128", TRAINING_STEP, 3.5),
+    _eager("64x16x128x256", TRAINING_STEP, 2.0),
+    _eager("64x1x256x512", TRAINING_STEP, 3.5),
+    Target(
+        f"every sequence {TRAINING_STEP}",
+        SEQUENCES,
+        (),
+        "time of the BLAS floor's",
+        _of_blas,
+        1.0,
+        at_least=False,
+    ),
+    Target(
+        f"every sequence {TRAINING_STEP}",
+        SEQUENCES,
+        (),
+        f"time of {SCALED_LSTM}",
+        _of_lstm,
+        0.8,
+        at_least=False,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run says of a target.
+
+    Attributes:
+        target: the target.
+        worst: the value furthest from the good; None where no row could tell.
+        where: the row and binding of the worst.
+        good: how many values met the bound.
+        all: how many values there are.
+    """
+
+    target: Target
+    worst: float | None
+    where: str
+    good: int
+    all: int
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether every value met the bound; None where there is none."""
+        return self.good == self.all if self.all else None
+
+
+def outcomes(run: Run) -> Iterator[Outcome]:
+    """Every target, in order."""
+    for target in TARGETS:
+        found = list(_values(run, target))
+        if not found:
+            yield Outcome(target, None, "", 0, 0)
+            continue
+        worst, where = min(found) if target.at_least else max(found)
+        good = sum(target.met(value) for value, _ in found)
+        yield Outcome(target, worst, where, good, len(found))
+
+
+def _values(run: Run, target: Target) -> Iterator[tuple[float, str]]:
+    for row in run.rows:
+        if row.dtype != "float32" or any(
+            getattr(row, key) != value for key, value in target.rows.items()
+        ):
+            continue
+        for entry in row.of_kind(OURS):
+            if target.entries and entry.name not in target.entries:
+                continue
+            value = target.value(row, entry)
+            if value is not None:
+                yield value, f"{row.name}, {entry.name}"
