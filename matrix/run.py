@@ -43,9 +43,15 @@ def tools(
         progress=progress,
         environments=Once(),
         artifacts=Once(),
-        workers=max(1, (os.cpu_count() or 1) // jobs),
+        workers=workers(jobs),
         prebuilt=prebuilt,
     )
+
+
+def workers(jobs: int) -> int:
+    """How many test processes a row may have; 0 is none beside pytest itself, as xdist counts."""
+    share = (os.cpu_count() or 1) // jobs
+    return share if share > 1 else 0
 
 
 def build(placed: Iterable[Placed], tools: Tools, *, jobs: int) -> tuple[Result, ...]:
