@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -64,7 +63,7 @@ def refresh(folder: Path) -> None:
 def summary(rows: Iterable[Result]) -> RenderableType:
     """One line a row, and below it why a row did not pass."""
     rows = tuple(rows)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for heading in ("torch", "py", "binding", "compiler"):
         table.add_column(heading, no_wrap=True)
     for heading in ("build s", "KiB", "tests", "ulp", "speed"):
@@ -93,7 +92,7 @@ def cells(result: Result) -> tuple[str, ...]:
         f"{artifact['seconds']:.1f}" if artifact else DASH,
         f"{artifact['bytes'] / 1024:.0f}" if artifact else DASH,
         f"{tests.passed}/{tests.passed + tests.failed + tests.skipped}" if tests else DASH,
-        f"{worst.ulp:.2f}" if worst else DASH,
+        f"{worst.ulp:.1f}" if worst else DASH,
         f"{result.speedup:.2f}x" if result.speedup else DASH,
     )
 
