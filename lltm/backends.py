@@ -181,7 +181,7 @@ def select(name: str | None, input: Tensor) -> Backend:
     name = name or os.environ.get(ENVIRONMENT)
     device = input.device.type
     if name is None:
-        return _fastest(device)
+        return _fastest(device, len(_library.namespaces()))
     backend = get(name)
     if device not in (*backend.devices, "meta"):
         raise ValueError(
@@ -190,7 +190,9 @@ def select(name: str | None, input: Tensor) -> Backend:
     return backend
 
 
-def _fastest(device: str) -> Backend:
+@functools.cache
+def _fastest(device: str, _loaded: int) -> Backend:
+    # A library loaded since, which _loaded tells, may have brought a faster one.
     wanted = "cpu" if device == "meta" else device
     if wanted == "cuda" and "cuda" not in _library.namespaces():
         # Never a slower backend in silence.

@@ -16,6 +16,8 @@ struct Constants<float> {
   static constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer in the low bits
   static constexpr int kBias = 127;
   static constexpr int kMantissa = 23;
+  static constexpr int kLift = 64;
+  static constexpr float kUnlift = 0x1p-64f;
   static constexpr float kLowest = -104.0f;  // exp of less is 0
   static constexpr float kHighest = 89.0f;   // exp of more is infinity
   // (expm1(r) - r) / r^2 for |r| <= ln(2) / 2
@@ -31,6 +33,8 @@ struct Constants<double> {
   static constexpr double kRound = 0x1.8p52;
   static constexpr int kBias = 1023;
   static constexpr int kMantissa = 52;
+  static constexpr int kLift = 128;
+  static constexpr double kUnlift = 0x1p-128;
   static constexpr double kLowest = -746.0;
   static constexpr double kHighest = 710.0;
   static constexpr double kExpm1[] = {
@@ -64,11 +68,11 @@ LLTM_INLINE Reduced<V, I> reduce(V x) {
   return {bit_cast<I>(shifted) - bit_cast<I>(broadcast(C::kRound)), q};
 }
 
-// 2^n for n within the exponents of normal numbers.
+// 2^(n + kLift), a normal number wherever 2^n is that or subnormal.
 template <class T, class V = typename VectorOf<T>::type, class I>
-LLTM_INLINE V power_of_two(I n) {
+LLTM_INLINE V lifted_power_of_two(I n) {
   using C = Constants<T>;
-  return bit_cast<V>((n + C::kBias) << C::kMantissa);
+  return bit_cast<V>((n + (C::kBias + C::kLift)) << C::kMantissa);
 }
 
 // A NaN compares false and so passes through.
@@ -91,12 +95,9 @@ struct ExpPair {
 template <class T, class V>
 LLTM_INLINE ExpPair<V> exp_of_negative(V x) {
   const auto [n, q] = reduce<T>(clamp_low(x, Constants<T>::kLowest));
-  // In two factors, because 2^n itself may be subnormal.
-  const auto half = n >> 1;
-  const V first = power_of_two<T>(half);
-  const V second = power_of_two<T>(n - half);
-  const V scale = first * second;
-  return {(q + T(1)) * first * second, scale * q + (scale - T(1))};
+  const V lifted = lifted_power_of_two<T>(n);
+  const V scale = lifted * Constants<T>::kUnlift;
+  return {(q + T(1)) * lifted * Constants<T>::kUnlift, scale * q + (scale - T(1))};
 }
 
 template <class V>
@@ -110,6 +111,11 @@ LLTM_INLINE VDouble absolute(VDouble x) {
   return bit_cast<VDouble>(bit_cast<VLong>(x) & 0x7fffffffffffffffLL);
 }
 
+LLTM_INLINE VFloat negative(VFloat x) { return bit_cast<VFloat>(bit_cast<VInt>(x) | INT32_MIN); }
+LLTM_INLINE VDouble negative(VDouble x) {
+  return bit_cast<VDouble>(bit_cast<VLong>(x) | INT64_MIN);
+}
+
 LLTM_INLINE VFloat copy_sign(VFloat magnitude, VFloat sign) {
   return bit_cast<VFloat>(bit_cast<VInt>(magnitude) | (bit_cast<VInt>(sign) & INT32_MIN));
 }
@@ -120,7 +126,7 @@ LLTM_INLINE VDouble copy_sign(VDouble magnitude, VDouble sign) {
 // 1 / (1 + exp(-x)), through exp(-|x|), which cannot overflow.
 template <class T, class V>
 LLTM_INLINE V sigmoid_of(V x) {
-  const V e = exp_of_negative<T>(-absolute(x)).exp;
+  const V e = exp_of_negative<T>(negative(x)).exp;
   return (x < T(0) ? e : broadcast(T(1))) / (e + T(1));
 }
 
@@ -133,12 +139,12 @@ LLTM_INLINE VFloat tanh_of(VFloat x) {
   const VFloat a = absolute(x);
   const VFloat u = a * a;
   const VFloat near = a + a * u * polynomial(kTanh, u);
-  const VFloat e = exp_of_negative<float>(-2.0f * a).exp;
+  const VFloat e = exp_of_negative<float>(2.0f * negative(x)).exp;
   const VFloat far = 1.0f - 2.0f * e / (e + 1.0f);
   return copy_sign(a < 0.63f ? near : far, x);
 }
 LLTM_INLINE VDouble tanh_of(VDouble x) {
-  const VDouble m = exp_of_negative<double>(-2.0 * absolute(x)).expm1;
+  const VDouble m = exp_of_negative<double>(2.0 * negative(x)).expm1;
   return copy_sign(-m / (m + 2.0), x);
 }
 
