@@ -114,13 +114,17 @@ def torches(matrix: Matrix, cuda: Iterable[str]) -> Iterator[Record]:
                 f"python_abi {version}.* *_{tag.replace('py', 'cp')}",
                 f"python {version}.*",
             )
-            yield Record("pytorch", torch.version, f"cpu_generic_{tag}_0", 0, depends)
+            yield from _torch(torch.version, f"cpu_generic_{tag}_0", 0, depends)
             for release in releases:
                 low, major = release, int(release.split(".")[0])
-                yield Record(
-                    "pytorch",
+                yield from _torch(
                     torch.version,
                     f"cuda{series(release).replace('.', '')}_generic_{tag}_{CUDA_NUMBER}",
                     CUDA_NUMBER,
                     (*depends, "__cuda", f"cuda-version >={low},<{major + 1}"),
                 )
+
+
+def _torch(version: str, build: str, number: int, depends: tuple[str, ...]) -> Iterator[Record]:
+    yield Record("libtorch", version, build, number, depends)
+    yield Record("pytorch", version, build, number, (f"libtorch {version} {build}", *depends))

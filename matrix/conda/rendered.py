@@ -68,6 +68,11 @@ def output(variant: RenderedVariant) -> Output:
     )
 
 
+def outputs(platform: str) -> list[Output]:
+    """What the committed recipe makes on a platform."""
+    return [output(variant) for variant in render(platform)]
+
+
 def _order(package: Output) -> tuple[int, int, str]:
     names = ("lltm", "lltm-tests", "lltm-native")
     return names.index(package.name), package.number, package.build
@@ -75,4 +80,4 @@ def _order(package: Output) -> tuple[int, int, str]:
 
 def golden(platform: str) -> list[dict[str, Any]]:
     """The outputs of a platform as plain data, for the golden files and the report."""
-    return [dataclasses.asdict(output(variant)) for variant in render(platform)]
+    return [dataclasses.asdict(package) for package in outputs(platform)]

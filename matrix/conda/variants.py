@@ -31,6 +31,7 @@ def variants(matrix: Matrix, facts: Facts) -> dict[str, tuple[str, ...]]:
     return {
         "c_stdlib": ("sysroot",),
         "c_stdlib_version": (facts.glibc,),
+        "cuda_architectures": ("all",),
         "cuda_compiler": ("cuda-nvcc",),
         "cuda_compiler_version": (NO_CUDA, *facts.cuda),
         "python_min": (matrix.pythons[0],),

@@ -1,0 +1,21 @@
+"""Install the Python package into the prefix, and forget from where.
+
+pip notes the folder it installed from in direct_url.json: a path of the build machine.
+"""
+
+import csv
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "pip", "install", ".", "-vv", "--no-deps", "--no-build-isolation")
+
+subprocess.run(COMMAND, check=True)
+for note in Path(sysconfig.get_path("purelib")).glob("lltm-*.dist-info/direct_url.json"):
+    note.unlink()
+    record = note.with_name("RECORD")
+    with record.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.reader(file) if not row[0].endswith(note.name)]
+    with record.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
