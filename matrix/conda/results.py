@@ -1,0 +1,188 @@
+"""What a run has shown, as plain data, as tables and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+STYLES = {PASSED: "green", FAILED: "bold red", NOT_RUN: "yellow"}
+
+
+@dataclass(frozen=True)
+class PackageResult:
+    """A package that was built.
+
+    Attributes:
+        seconds: the build took.
+        bytes: of the file.
+        tests: of the recipe, one status each in its order.
+        audit: of its binaries; "not run" where it has none.
+        kept: built, tested and audited in an earlier run from the same content.
+    """
+
+    name: str
+    build: str
+    file: str
+    sha256: str
+    seconds: float
+    bytes: int
+    files: int
+    tests: tuple[str, ...]
+    audit: str
+    kept: bool = False
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed."""
+        return FAILED not in (*self.tests, self.audit)
+
+
+@dataclass(frozen=True)
+class EnvironmentResult:
+    """An environment that was solved for, installed and tested, as `conda install` makes it."""
+
+    name: str
+    torch: str
+    python: str
+    lltm: str
+    packages: int
+    solve_seconds: float
+    install_seconds: float
+    test_seconds: float
+    passed: int
+    failed: int
+    skipped: int
+    status: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ProofResult:
+    """A property of the packages or the installation, shown by tests/conda."""
+
+    name: str
+    status: str
+    seconds: float
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class RenderedResult:
+    """A variant of the recipe on a platform: built here, or rendered and no more."""
+
+    platform: str
+    name: str
+    build: str
+    built: bool
+
+
+@dataclass(frozen=True)
+class Results:
+    """The whole run."""
+
+    tool: str
+    channel_bytes: int
+    channel_packages: int
+    seconds: float
+    packages: tuple[PackageResult, ...] = ()
+    environments: tuple[EnvironmentResult, ...] = ()
+    proofs: tuple[ProofResult, ...] = ()
+    rendered: tuple[RenderedResult, ...] = ()
+    not_run: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed, and something passed."""
+        statuses = [row.status for row in self.environments]
+        statuses += [row.status for row in self.proofs]
+        packages = [package.ok for package in self.packages]
+        return bool(statuses) and FAILED not in statuses and all(packages) and bool(packages)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"ok": self.ok, **dataclasses.asdict(self)}
+
+
+def tables(results: Results) -> list[Table]:
+    """The tables a person reads."""
+    return [
+        _packages(results.packages),
+        _environments(results.environments),
+        _proofs(results.proofs),
+        _rendered(results.rendered),
+    ]
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _status(status: str, reason: str = "") -> str:
+    return f"[{STYLES[status]}]{status}[/]" + (f": {reason}" if reason else "")
+
+
+def _packages(packages: Iterable[PackageResult]) -> Table:
+    table = _table(
+        "Packages built", "package", "build", "seconds", "KB", "files", "recipe tests", "audit"
+    )
+    for package in packages:
+        passed = package.tests.count(PASSED)
+        status = _status(PASSED if passed == len(package.tests) else FAILED)
+        table.add_row(
+            package.name,
+            package.build,
+            "kept" if package.kept else f"{package.seconds:.1f}",
+            f"{package.bytes / 1e3:.0f}",
+            str(package.files),
+            f"{passed}/{len(package.tests)} {status}",
+            _status(package.audit, package.reason),
+        )
+    return table
+
+
+def _environments(environments: Iterable[EnvironmentResult]) -> Table:
+    table = _table(
+        "Installed and run", "beside", "lltm", "packages", "solve s", "install s", "tests", "test s"
+    )
+    for row in environments:
+        tests = f"{row.passed} passed, {row.failed} failed, {row.skipped} skipped "
+        table.add_row(
+            row.name,
+            row.lltm,
+            str(row.packages),
+            f"{row.solve_seconds:.2f}",
+            f"{row.install_seconds:.1f}",
+            tests + _status(row.status, row.reason),
+            f"{row.test_seconds:.1f}",
+        )
+    return table
+
+
+def _proofs(proofs: Iterable[ProofResult]) -> Table:
+    table = _table("Shown of packages and installation", "property", "seconds", "status")
+    for row in proofs:
+        table.add_row(row.name, f"{row.seconds:.1f}", _status(row.status, row.reason))
+    return table
+
+
+def _rendered(rendered: Iterable[RenderedResult]) -> Table:
+    table = _table("Variants of the recipe", "platform", "built here", "rendered, never built")
+    platforms: dict[str, tuple[list[str], list[str]]] = {}
+    for row in rendered:
+        built, only = platforms.setdefault(row.platform, ([], []))
+        (built if row.built else only).append(f"{row.name} {row.build.split('_')[0]}")
+    for platform, (built, only) in platforms.items():
+        table.add_row(platform, ", ".join(built) or "none", ", ".join(only) or "none")
+    return table

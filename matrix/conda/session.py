@@ -1,0 +1,80 @@
+"""What stays the same for the length of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matrix import config
+from matrix.conda import build, channel, local
+from matrix.conda import facts as conda_facts
+from matrix.conda import places as conda_places
+from matrix.machine import this_machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matrix.conda.places import Place
+    from matrix.conda.steps import Steps
+
+
+@dataclass(frozen=True)
+class Session:
+    """The machine, the matrix and the folders."""
+
+    folder: Path
+    tool: str
+    matrix: config.Matrix
+    facts: conda_facts.Facts
+    tools: local.Toolchain
+    places: tuple[Place, ...]
+    steps: Steps
+
+    @property
+    def channel(self) -> channel.Channel:
+        """The channel of this machine's parts."""
+        return channel.Channel(
+            self.folder / "channel", self.folder / "scratch", self.logs / "channel.log"
+        )
+
+    @property
+    def logs(self) -> Path:
+        """Where logs are kept."""
+        return self.folder / "logs"
+
+    @property
+    def cache(self) -> Path:
+        """Where rattler keeps unpacked packages, to link them from."""
+        return self.folder / "cache" / "pkgs"
+
+    @property
+    def shop(self) -> build.Workshop:
+        """Where the packages are built."""
+        return build.Workshop(
+            channels=(self.channel.folder,),
+            output=self.folder / "packages",
+            variants=self.folder / "local_variants.yaml",
+            log=self.logs / "build.log",
+        )
+
+    @property
+    def channels(self) -> tuple[Path, ...]:
+        """What is installed from."""
+        return (self.shop.output, self.channel.folder)
+
+
+def session(folder: Path, tool: str, steps: Steps) -> Session:
+    """Look at the machine.
+
+    Raises:
+        NoInterpreter: no CPython that can be packaged.
+        NoCompiler: no g++.
+        BuildFailed: the tool asked for is not there.
+    """
+    build.tool(tool)
+    matrix = config.load()
+    with steps.step("look for interpreters and compilers"):
+        machine = this_machine()
+        tools = local.toolchain(machine)
+        places = conda_places.places(matrix, machine)
+    return Session(folder, tool, matrix, conda_facts.load(), tools, places, steps)
