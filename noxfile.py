@@ -80,6 +80,13 @@ def crossload(session: nox.Session) -> None:
 
 
 @nox.session
+def conda(session: nox.Session) -> None:
+    """Build, test and install the conda packages, with or without conda; `-- --help`."""
+    install(session, "matrix", "conda", "test")
+    session.run("python", "-m", "matrix.conda", *session.posargs)
+
+
+@nox.session
 def audit(session: nox.Session) -> None:
     """Audit the ABI of binaries: `nox -s audit -- FILE... [--json] [--against TORCH_DIR...]`."""
     install(session, "audit")

@@ -1,0 +1,44 @@
+"""What `nox -s conda` has built and installed; the tests here are run by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# The repository's tool; last in line, so that `import lltm` never means the source.
+sys.path.append(str(ROOT))
+
+
+@dataclass(frozen=True)
+class Context:
+    """The run's channels, packages and environments."""
+
+    channels: tuple[Path, ...]
+    parts: Path
+    cache: Path
+    variants: Path
+    packages: dict[str, Path]
+    environments: tuple[dict[str, Any], ...]
+
+
+@pytest.fixture(scope="session")
+def context() -> Context:
+    named = os.environ.get("LLTM_CONDA_CONTEXT")
+    if named is None:
+        pytest.skip("needs the packages that `nox -s conda` builds; it runs these tests itself")
+    told = json.loads(Path(named).read_text(encoding="utf-8"))
+    return Context(
+        channels=tuple(Path(folder) for folder in told["channels"]),
+        parts=Path(told["parts"]),
+        cache=Path(told["cache"]),
+        variants=Path(told["variants"]),
+        packages={name: Path(file) for name, file in told["packages"].items()},
+        environments=tuple(told["environments"]),
+    )

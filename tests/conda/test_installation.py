@@ -1,0 +1,84 @@
+"""The installed prefix: it can be moved, and what is taken out of it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.conda.install import install, link
+from matrix.conda.solving import solve
+
+if TYPE_CHECKING:
+    from conftest import Context
+
+USE = """
+import json, torch, lltm
+rnn = lltm.LLTM(4, 3)
+h, c = rnn(torch.ones(2, 4), (torch.zeros(2, 3), torch.zeros(2, 3)))
+h.sum().backward()
+print(json.dumps({"torch": torch.__version__, "file": lltm.__file__, "shape": list(h.shape)}))
+"""
+
+
+def use(python: Path) -> dict[str, object]:
+    # Off the tree: the source's lltm must not be what is imported.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    ended = subprocess.run(
+        [python, "-c", USE], capture_output=True, text=True, cwd="/", env=environment, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    told: dict[str, object] = json.loads(ended.stdout)
+    return told
+
+
+def files(prefix: Path) -> set[str]:
+    return {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
+
+
+def folders(prefix: Path) -> set[str]:
+    return {str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_dir()}
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_moved_prefix_works_where_it_is(context: Context, at: int) -> None:
+    prefix = Path(context.environments[at]["prefix"])
+    moved = prefix.with_name(f"{prefix.name}-moved")
+    prefix.rename(moved)
+    try:
+        told = use(moved / "bin" / "python")
+    finally:
+        moved.rename(prefix)
+    assert str(told["file"]).startswith(str(moved))
+    assert str(told["torch"]).split("+")[0] == context.environments[at]["torch"]
+
+
+def test_removing_the_package_leaves_nothing_behind(context: Context, tmp_path: Path) -> None:
+    environment = context.environments[0]
+    beside = [f"pytorch {environment['torch']}.*", f"python {environment['python']}.*"]
+    prefix = tmp_path / "prefix"
+    without = install(context.channels, beside, prefix, context.cache)
+    before_files, before_folders = files(prefix), folders(prefix)
+    added = solve(context.channels, ["lltm", *beside])
+    link(added.records, prefix, context.cache)
+    use(prefix / "bin" / "python")
+    assert any("lltm" in name for name in files(prefix) - before_files)
+    link(without.solution.records, prefix, context.cache)
+    # Running Python compiles its own and torch's modules beside them; lltm's are to go with lltm.
+    left = {name for name in files(prefix) - before_files if not name.endswith(".pyc")}
+    left |= {name for name in files(prefix) - before_files if "lltm" in name}
+    assert left == set()
+    assert {f for f in folders(prefix) - before_folders if not f.endswith("__pycache__")} == set()
+    assert not [name for name in folders(prefix) if "lltm" in name]
+
+
+def test_installed_beside_two_torches_and_two_pythons(context: Context) -> None:
+    torches = {environment["torch"] for environment in context.environments}
+    pythons = {environment["python"] for environment in context.environments}
+    if len(pythons) == 1:
+        pytest.skip("this machine has one CPython that can be packaged")
+    assert (len(torches), len(pythons)) == (2, 2)
