@@ -50,6 +50,25 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def examples(session: nox.Session) -> None:
+    """Run every example and check what it claims; arguments go to pytest."""
+    install(session, "build", "test")
+    session.install(f"torch=={TORCH}")
+    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
+    session.run("pytest", "tests/examples", *(session.posargs or ["-n", "2"]))
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the pages into build/docs, warnings as errors, and execute every code block."""
+    install(session, "build", "docs")
+    session.install(f"torch=={TORCH}")
+    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
+    session.run("sphinx-build", "-E", "-W", "--keep-going", "-q", "docs", "build/docs")
+    session.run("pytest", "docs", *session.posargs)
+
+
+@nox.session
 def matrix(session: nox.Session) -> None:
     """Build, audit, test and time the rows of matrix.toml; `-- --help` lists the options."""
     install(session, "matrix")
