@@ -68,7 +68,10 @@ def run_rehearsal(chosen: argparse.Namespace, console: Console) -> int:
     programs = FOLDER / "programs"
     programs.mkdir(parents=True)
     own = Path(sys.executable).parent
-    (programs / "pipx").symlink_to(own / "pipx")
+    # Jobs share the sessions' environments, as they would a warm cache.
+    pipx = f'exec "{own / "pipx"}" run nox --envdir "{FOLDER / "nox"}" "${{@:3}}"'
+    (programs / "pipx").write_text(f"#!/usr/bin/env bash\n{pipx}\n", encoding="utf-8")
+    (programs / "pipx").chmod(0o755)
     rest = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != own]
     os.environ["PATH"] = os.pathsep.join(rest)
 

@@ -133,8 +133,6 @@ class Rehearsal:
                     "CI": "true",
                     "GITHUB_OUTPUT": str(output),
                     "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
-                    # Jobs share the sessions' environments, as they would a warm cache.
-                    "NOX_ENVDIR": str(self.folder / "nox"),
                     "PATH": os.pathsep.join([*map(str, self.path), os.environ["PATH"]]),
                     **{key: fill(str(value), contexts) for key, value in environment.items()},
                 },
