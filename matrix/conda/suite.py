@@ -38,7 +38,7 @@ def test_environment(
     work.mkdir(parents=True)
     junit, log = work / "junit.xml", this.logs / f"suite-{place.tag}.log"
     command = [str(installed.python), "-m", "pytest", "-c", str(home / "pyproject.toml"), "-q"]
-    command += ["-n", "2", "-p", "no:cacheprovider", f"--junitxml={junit}", *suite.arguments]
+    command += ["-n", "2", "-o", f"cache_dir={work}/cache", f"--junitxml={junit}", *suite.arguments]
     command += [str(home / path) for path in suite.paths]
     started = time.monotonic()
     with this.steps.step(f"the {suite.name} suite beside {place.label}"):
