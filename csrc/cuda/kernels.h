@@ -87,6 +87,71 @@ struct Concatenate {
 template <class T>
 void concatenate(const Concatenate<T>& args, Stream stream);
 
+// A sequence in one launch -----------------------------------------------------------------------
+
+// How a sequence is spread over the current device: `groups` of `group_blocks` blocks, each for
+// `group_rows` rows of the batch. No groups where it does not fit, or would not be worth it.
+struct PersistentPlan {
+  int64_t groups = 0;
+  int64_t group_blocks = 0;
+  int64_t group_rows = 0;
+
+  bool fits() const { return groups > 0; }
+};
+
+template <class T>
+PersistentPlan persistent_plan(int64_t batch, int64_t state);
+
+template <class T>
+struct PersistentForward {
+  int64_t steps;  // T, at least 1
+  int64_t batch;  // B
+  int64_t state;  // S
+  double alpha;
+  const T* weights;  // [3S, S] with rows weights_stride apart
+  int64_t weights_stride;
+  const T* bias;       // [3S] or null
+  const T* h0;         // [B, S]
+  const T* c0;         // [B, S]
+  const T* projected;  // [T, B, 3S] the input's share of the pre-activations
+  T* output;           // [T, B, S]
+  T* h_n;              // [B, S]
+  T* c_n;              // [B, S]
+  T* cells;            // [T, B, S] saved for backward, or null
+  T* gates;            // [T, B, 3S] saved for backward, or null
+  unsigned* arrivals;  // [groups] to wait for one another; need not be set
+};
+
+template <class T>
+void persistent_forward(const PersistentForward<T>& args, const PersistentPlan& plan,
+                        Stream stream);
+
+template <class T>
+struct PersistentBackward {
+  int64_t steps;  // T, at least 1
+  int64_t batch;  // B
+  int64_t state;  // S
+  double alpha;
+  const T* weights;  // [3S, S] with rows weights_stride apart
+  int64_t weights_stride;
+  const T* cells;        // [T, B, S]
+  const T* gates;        // [T, B, 3S]
+  const T* grad_output;  // [T, B, S] or null
+  const T* grad_h_n;     // [B, S] or null
+  const T* grad_c_n;     // [B, S] or null
+  T* d_z;                // [T, B, 3S]
+  T* d_h0;               // [B, S] or null
+  T* d_c0;               // [B, S] or null
+  compute_t<T>* carry;   // [B, S] scratch
+  unsigned* arrivals;    // [groups] to wait for one another; need not be set
+};
+
+template <class T>
+void persistent_backward(const PersistentBackward<T>& args, const PersistentPlan& plan,
+                         Stream stream);
+
+// Runtime ----------------------------------------------------------------------------------------
+
 // Makes a device the current one for this library's own CUDA runtime.
 void set_device(int device);
 

@@ -34,6 +34,7 @@ struct CudaSequenceForward {
   const T* c0;         // [B, S]
   const T* projected;  // [T, B, 3S] the input's share of the pre-activations
   T* output;           // [T, B, S]
+  T* h_n;              // [B, S]
   T* c_n;              // [B, S]
   T* cells;            // [T, B, S] or null
   T* gates;            // [T, B, 3S] or null
@@ -61,7 +62,24 @@ void sequence_steps_cuda(const typename Api::Queue& queue, const CudaSequenceFor
     h = new_h;
     cell = new_cell;
   }
+  cuda::copy(args.h_n, h, plane * sizeof(T), queue.stream());
   if (cell != args.c_n) cuda::copy(args.c_n, cell, plane * sizeof(T), queue.stream());
+}
+
+template <class Api, class T, class Tensor = typename Api::Tensor>
+void sequence_loop_cuda(const typename Api::Queue& queue, const CudaSequenceForward<T>& args,
+                        const Tensor& like) {
+  const auto [batch, features, state] = args.sizes.cell;
+  const auto plan = cuda::persistent_plan<T>(batch, state);
+  if (args.sizes.steps == 0 || !plan.fits()) {
+    return sequence_steps_cuda<Api>(queue, args, like);
+  }
+  const Tensor arrivals = Api::template scratch<float>(like, plan.groups);
+  cuda::persistent_forward<T>(
+      {args.sizes.steps, batch, state, args.alpha, args.weights, state + features, args.bias,
+       args.h0, args.c0, args.projected, args.output, args.h_n, args.c_n, args.cells, args.gates,
+       static_cast<unsigned*>(arrivals.mutable_data_ptr())},
+      plan, queue.stream());
 }
 
 template <class Api, class Tensor = typename Api::Tensor>
@@ -93,16 +111,14 @@ CudaSequenceResult<Api> sequence_compute_cuda(const char* op, const Tensor& inpu
                 dense(Api::template data<T>(weights), gates, state + features)
                     .column_range(state, features)
                     .transposed());
-    T* output = Api::template mutable_data<T>(result.output);
-    sequence_steps_cuda<Api, T>(
+    sequence_loop_cuda<Api, T>(
         queue,
         {sizes, alpha, Api::template data<T>(weights), data_or_null<Api, T>(bias),
-         Api::template data<T>(h0), Api::template data<T>(c0), projected_data, output,
+         Api::template data<T>(h0), Api::template data<T>(c0), projected_data,
+         Api::template mutable_data<T>(result.output), Api::template mutable_data<T>(result.h_n),
          Api::template mutable_data<T>(result.c_n), mutable_data_or_null<Api, T>(result.cells),
          mutable_data_or_null<Api, T>(result.gates)},
         input);
-    const T* last = steps ? output + (steps - 1) * plane : Api::template data<T>(h0);
-    cuda::copy(Api::template mutable_data<T>(result.h_n), last, plane * sizeof(T), queue.stream());
   });
   return result;
 }
@@ -167,6 +183,23 @@ void sequence_steps_backward_cuda(const typename Api::Queue& queue,
   }
 }
 
+template <class Api, class T, class Tensor = typename Api::Tensor>
+void sequence_loop_backward_cuda(const typename Api::Queue& queue,
+                                 const CudaSequenceBackward<T>& args, const Tensor& like) {
+  using V = cuda::compute_t<T>;
+  const auto [batch, features, state] = args.sizes.cell;
+  const auto plan = cuda::persistent_plan<T>(batch, state);
+  if (!plan.fits()) return sequence_steps_backward_cuda<Api>(queue, args, like);
+  const Tensor carry = Api::template scratch<V>(like, batch * state);
+  const Tensor arrivals = Api::template scratch<float>(like, plan.groups);
+  cuda::persistent_backward<T>(
+      {args.sizes.steps, batch, state, args.alpha, args.weights, state + features, args.cells,
+       args.gates, args.grad_output, args.grad_h_n, args.grad_c_n, args.d_z, args.d_h0, args.d_c0,
+       static_cast<V*>(carry.mutable_data_ptr()),
+       static_cast<unsigned*>(arrivals.mutable_data_ptr())},
+      plan, queue.stream());
+}
+
 // The gradient that the states get when there is no step in between.
 template <class Api, class T>
 void pass_through_cuda(const typename Api::Queue& queue, const T* grad, int64_t count, T* to) {
@@ -227,7 +260,7 @@ Gradients<Tensor> sequence_backward_cuda(
       pass_through_cuda<Api, T>(queue, args.grad_h_n, batch * state, args.d_h0);
       pass_through_cuda<Api, T>(queue, args.grad_c_n, batch * state, args.d_c0);
     } else if (batch * state > 0) {
-      sequence_steps_backward_cuda<Api, T>(queue, args, input_);
+      sequence_loop_backward_cuda<Api, T>(queue, args, input_);
     }
     const auto d = dense<const T>(args.d_z, rows, 3 * state);
     if (d_input) {

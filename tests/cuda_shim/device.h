@@ -21,5 +21,6 @@ struct Device {
 };
 
 Device& device();
+int set_shared_limit(const void* kernel, int bytes);
 
 }  // namespace cuda_shim

@@ -15,7 +15,8 @@ import cases
 import torch
 from cuda_shim import library
 
-DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+MOST_STEPS = 6
+"""Under the sanitizers a long sequence takes long and shows nothing that a short one does not."""
 
 
 def main() -> None:
@@ -24,13 +25,16 @@ def main() -> None:
     shim = library.load(Path(sys.argv[1]))
     ran = 0
     for case in cases.CASES:
-        for dtype in DTYPES:
-            arguments = case.arguments(dtype).leaves()
-            outputs = getattr(shim, case.op)(*arguments)
-            for actual, expected in zip(outputs, case.reference(*arguments), strict=True):
-                cases.assert_close(actual, expected, str(cases.identify(case)))
-            cases.gradients(outputs, arguments)
-            ran += 1
+        if (case.steps or 0) > MOST_STEPS:
+            continue
+        # In turn, for a kernel is one source for every dtype.
+        dtype = cases.DTYPES[ran % len(cases.DTYPES)]
+        arguments = case.arguments(dtype).leaves()
+        outputs = getattr(shim, case.op)(*arguments)
+        for actual, expected in zip(outputs, case.reference(*arguments), strict=True):
+            cases.assert_close(actual, expected, str(cases.identify(case)))
+        cases.gradients(outputs, arguments)
+        ran += 1
     print(f"{ran} cases, no finding")
 
 

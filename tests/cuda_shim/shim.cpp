@@ -1,7 +1,10 @@
 // Runs the blocks and threads of a launch; see include/cuda_runtime.h.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -26,35 +29,66 @@ namespace {
 
 constexpr unsigned kWarp = 32;
 constexpr unsigned kMostThreads = 1024;
-constexpr size_t kMostSharedBytes = 48 * 1024;  // without cudaFuncSetAttribute
+constexpr size_t kSharedBytes = 48 * 1024;      // without cudaFuncSetAttribute
+constexpr size_t kMostSharedBytes = 64 * 1024;  // with it, on sm_75
+#if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kStackBytes = 256 * 1024;
+#else
+constexpr size_t kStackBytes = 64 * 1024;
+#endif
 constexpr int64_t kMostYields = 200'000;  // in a row, with nothing else happening: a deadlock
 
 Device device_;
 std::mutex mutex_;
+std::map<const void*, size_t> shared_limits_;  // of the kernels that have asked for more
 
-// A context that the CPU thread can be switched to, with the address sanitizer in the know.
+// A context that the CPU thread can be switched to.
 struct Context {
   ucontext_t registers;
+  jmp_buf jump;
+  bool has_begun = false;
   const void* stack = nullptr;
   size_t stack_bytes = 0;
 };
 
-void arrive_at([[maybe_unused]] void* fake_stack, [[maybe_unused]] Context* left) {
 #if defined(__SANITIZE_ADDRESS__)
+
+// With the address sanitizer in the know.
+void arrive_at(void* fake_stack, Context* left) {
   __sanitizer_finish_switch_fiber(fake_stack, left ? &left->stack : nullptr,
                                   left ? &left->stack_bytes : nullptr);
-#endif
 }
 
 void change(Context& from, Context& to) {
   void* fake_stack = nullptr;
-#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&fake_stack, to.stack, to.stack_bytes);
-#endif
   swapcontext(&from.registers, &to.registers);
   arrive_at(fake_stack, nullptr);
 }
+
+[[noreturn]] void leave_for(Context& to) {
+  __sanitizer_start_switch_fiber(nullptr, to.stack, to.stack_bytes);
+  setcontext(&to.registers);
+  std::abort();
+}
+
+#else
+
+void arrive_at(void*, Context*) {}
+
+// By jumps once a context has begun: swapcontext() asks the kernel for the signal mask each time.
+[[noreturn]] void leave_for(Context& to) {
+  if (to.has_begun) _longjmp(to.jump, 1);
+  to.has_begun = true;
+  setcontext(&to.registers);
+  std::abort();
+}
+
+void change(Context& from, Context& to) {
+  if (_setjmp(from.jump) == 0) leave_for(to);
+}
+
+#endif
 
 // Threads that wait for each other: those of a block, or of a warp.
 struct Barrier {
@@ -65,7 +99,7 @@ struct Barrier {
 
 struct Warp {
   Barrier barrier;
-  uint64_t slots[kWarp];
+  uint64_t slots[2][kWarp];
 };
 
 struct Block {
@@ -118,6 +152,7 @@ class Scheduler {
 
   void run() {
     active_ = this;
+    main_.has_begun = true;
     order();
     while (next_ < threads_.size()) start();
     while (!waiting_.empty()) {
@@ -183,6 +218,7 @@ class Scheduler {
     if (!free_.empty()) free_.pop_back();
     Thread& thread = threads_[next_++];
     thread.fiber = fiber;
+    fiber->context.has_begun = false;
     getcontext(&fiber->context.registers);
     fiber->context.registers.uc_stack.ss_sp = fiber->stack.get();
     fiber->context.registers.uc_stack.ss_size = kStackBytes;
@@ -227,10 +263,7 @@ class Scheduler {
       scheduler.yields_ = 0;
       if (scheduler.next_ == scheduler.threads_.size()) {
         scheduler.free_.push_back(thread.fiber);
-#if defined(__SANITIZE_ADDRESS__)
-        __sanitizer_start_switch_fiber(nullptr, scheduler.main_.stack, scheduler.main_.stack_bytes);
-#endif
-        setcontext(&scheduler.main_.registers);
+        leave_for(scheduler.main_);
       }
       Thread& next = scheduler.threads_[scheduler.next_++];
       next.fiber = thread.fiber;
@@ -269,6 +302,13 @@ int co_resident_blocks() { return device_.multiprocessors * device_.blocks_per_m
 
 Device& device() { return device_; }
 
+int set_shared_limit(const void* kernel, int bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (static_cast<size_t>(bytes) > kMostSharedBytes) return cudaErrorInvalidValue;
+  shared_limits_[kernel] = std::max(kSharedBytes, static_cast<size_t>(bytes));
+  return cudaSuccess;
+}
+
 void wait_for_block() {
   Scheduler& scheduler = Scheduler::active();
   scheduler.wait(scheduler.running().block->barrier);
@@ -286,7 +326,8 @@ void* shared_memory() { return Scheduler::active().running().block->shared.get()
 
 uint64_t* warp_slots() {
   const Thread& thread = Scheduler::active().running();
-  return thread.block->warps[thread.index / kWarp].slots;
+  Warp& warp = thread.block->warps[thread.index / kWarp];
+  return warp.slots[warp.barrier.generation % 2];
 }
 
 unsigned lane() { return threadIdx.x % kWarp; }
@@ -297,7 +338,10 @@ int run(const Launch& launch) {
   if (launch.block.x == 0 || launch.block.x > kMostThreads || launch.grid.x == 0) {
     return cudaErrorInvalidConfiguration;
   }
-  if (launch.shared_bytes > kMostSharedBytes) return cudaErrorInvalidValue;
+  const auto limit = shared_limits_.find(launch.kernel);
+  if (launch.shared_bytes > (limit == shared_limits_.end() ? kSharedBytes : limit->second)) {
+    return cudaErrorInvalidValue;
+  }
   if (launch.cooperative && launch.grid.x > static_cast<unsigned>(co_resident_blocks())) {
     return cudaErrorCooperativeLaunchTooLarge;
   }
@@ -336,7 +380,9 @@ const char* cudaGetErrorName(cudaError_t error) {
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  // Another number of multiprocessors is another device, whose properties nobody remembers.
+  const int multiprocessors = cuda_shim::device().multiprocessors;
+  *device = multiprocessors == cuda_shim::Device().multiprocessors ? 0 : 1000 + multiprocessors;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
@@ -358,6 +404,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       return cudaSuccess;
   }
   return cudaErrorInvalidValue;
+}
+
+cudaError_t cudaSetSharedLimit(const void* kernel, int bytes) {
+  return static_cast<cudaError_t>(cuda_shim::set_shared_limit(kernel, bytes));
 }
 
 cudaError_t cudaOccupancyBlocks(int* blocks, int, size_t) {

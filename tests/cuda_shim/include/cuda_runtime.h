@@ -42,6 +42,7 @@ void wait_for_warp();
 void yield();
 void* shared_memory();
 // The slots through which the lanes of the running thread's warp exchange values of up to 8 bytes.
+// Other ones after each wait, so that a fast lane overwrites nothing that a slow one still reads.
 uint64_t* warp_slots();
 unsigned lane();
 
@@ -70,7 +71,6 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
   cuda_shim::wait_for_warp();
   T other;
   std::memcpy(&other, &slots[cuda_shim::lane() ^ static_cast<unsigned>(mask)], sizeof(T));
-  cuda_shim::wait_for_warp();
   return other;
 }
 
@@ -119,6 +119,12 @@ enum cudaDeviceAttr {
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+cudaError_t cudaSetSharedLimit(const void* kernel, int bytes);
+template <class Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel kernel, cudaFuncAttribute, int value) {
+  return cudaSetSharedLimit(reinterpret_cast<const void*>(kernel), value);
+}
 cudaError_t cudaOccupancyBlocks(int* blocks, int threads, size_t shared_bytes);
 template <class Kernel>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int threads,

@@ -1,0 +1,468 @@
+// The whole time loop in one launch, for states whose weights fit the registers of the GPU.
+//
+// A block owns kUnits state elements of every gate and keeps their rows (forward) or columns
+// (backward) of the state's weights in registers for the whole sequence. The blocks of a group
+// together own all of the state and share some rows of the batch; a step needs the whole hidden
+// state of those rows, so the group's blocks wait for each other once a step. Groups know nothing
+// of one another. All blocks must be on the GPU at once: the launch is cooperative.
+//
+// Forward and backward are one shape of problem: per row and gate, kUnits dot products of length S.
+//   forward   z[gate, unit]  = sum over k of h[k] W[gate S + unit, k]
+//   backward  d_h[unit]      = sum over gate, k of d_z[gate, k] W[gate S + k, unit]
+// A warp takes one gate and kWarpUnits units, its lanes split k.
+#include <algorithm>
+#include <atomic>
+
+#include "../gate_math.h"
+#include "device_math.h"
+#include "kernels.h"
+#include "launch.h"
+#include "storage.h"
+
+namespace lltm::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kUnits = 8;      // state elements of a block
+constexpr int kWarpUnits = 4;  // and of a warp
+constexpr int kRows = 4;       // rows of the batch that are worked on at a time: a tile
+constexpr int kSums = kWarpUnits * kRows;
+// Beyond this many rows of a group a step's arithmetic outweighs the launches it saves, and cuBLAS
+// has the faster arithmetic: by far where there are tensor cores for the dtype.
+template <class T>
+constexpr int64_t kMostRows = sizeof(T) == 2 ? 16 : 32;
+
+template <class Gates>
+constexpr int kThreads = Gates::kGates * (kUnits / kWarpUnits) * kWarp;
+
+// Values of V in one shared memory access.
+template <class V>
+constexpr int kAccess = kVectorBytes / static_cast<int>(sizeof(V));
+
+// The i-th of the k's that a lane takes; neighbouring lanes read neighbouring banks.
+template <class V>
+__device__ __forceinline__ int k_of(int i, int lane) {
+  return (i / kAccess<V> * kWarp + lane) * kAccess<V> + i % kAccess<V>;
+}
+
+// Past the first-level cache, which may hold what another block has since replaced.
+__device__ __forceinline__ void load_fresh(const float* from, float& to) { to = __ldcg(from); }
+__device__ __forceinline__ void load_fresh(const double* from, double& to) { to = __ldcg(from); }
+__device__ __forceinline__ void load_fresh(const BFloat16* from, BFloat16& to) {
+  to.bits = __ldcg(&from->bits);
+}
+__device__ __forceinline__ void load_fresh(const Half* from, Half& to) {
+  to.bits = __ldcg(&from->bits);
+}
+template <class T>
+__device__ __forceinline__ void load_fresh(const Pack<T, kVector<T>>* from,
+                                           Pack<T, kVector<T>>& to) {
+  *reinterpret_cast<uint4*>(&to) = __ldcg(reinterpret_cast<const uint4*>(from));
+}
+
+// One number for each block of a group that has finished a step.
+__device__ __forceinline__ void arrive(unsigned* arrived) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(arrived, 1u);
+  }
+}
+__device__ __forceinline__ void wait(unsigned* arrived, unsigned target) {
+  if (threadIdx.x == 0) {
+    while (*static_cast<volatile unsigned*>(arrived) < target) __nanosleep(20);
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+// Where a thread stands.
+template <class Gates, class V, int K>
+struct Place {
+  static constexpr int kWidth = K * kWarp;  // S, rounded up
+
+  int64_t state;
+  int64_t first_unit;  // of the block
+  int64_t begin, end;  // rows of the group
+  unsigned* arrived;   // of the group
+  unsigned blocks;     // of the group
+  int gate;            // of the warp
+  int warp_unit;       // first of the warp, within the block
+  int lane;
+  // The element that a thread of the first warp finishes after the dot products.
+  int row;
+  int unit;
+  V* operand;  // shared, [kRows, operands, kWidth]
+  V* sums;     // shared, [kGates, kRows, kUnits]
+
+  __device__ Place(const PersistentPlan& plan, int64_t batch, int64_t state, unsigned* arrivals,
+                   int operands)
+      : state(state), blocks(static_cast<unsigned>(plan.group_blocks)) {
+    const int64_t group = blockIdx.x / plan.group_blocks;
+    first_unit = (blockIdx.x - group * plan.group_blocks) * kUnits;
+    begin = group * plan.group_rows;
+    end = begin + plan.group_rows < batch ? begin + plan.group_rows : batch;
+    arrived = arrivals + group;
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    gate = warp / (kUnits / kWarpUnits);
+    warp_unit = warp % (kUnits / kWarpUnits) * kWarpUnits;
+    lane = static_cast<int>(threadIdx.x) % kWarp;
+    row = static_cast<int>(threadIdx.x) / kUnits;
+    unit = static_cast<int>(threadIdx.x) % kUnits;
+    operand = shared_memory<V>();
+    sums = operand + kRows * operands * kWidth;
+  }
+
+  __device__ bool finishes(int64_t tile) const {
+    return row < kRows && tile + row < end && first_unit + unit < state;
+  }
+  __device__ int64_t element(int64_t tile) const {
+    return (tile + row) * state + first_unit + unit;
+  }
+  __device__ int64_t gate_element(int64_t tile, int of_gate) const {
+    return ((tile + row) * Gates::kGates + of_gate) * state + first_unit + unit;
+  }
+  __device__ V sum(int of_gate) const { return sums[(of_gate * kRows + row) * kUnits + unit]; }
+};
+
+// operand[r, o, k] = from[tile + r, o, k], zero beyond the group's rows and the state.
+template <int N, class T, class P>
+__device__ __forceinline__ void stage_packs(const P& place, const T* from, int operands,
+                                            int64_t tile) {
+  constexpr int kPacks = P::kWidth / N;
+  for (int at = threadIdx.x; at < kRows * operands * kPacks; at += blockDim.x) {
+    const int line = at / kPacks, k = (at - line * kPacks) * N;
+    const int64_t row = tile + line / operands;
+    Pack<T, N> values = {};
+    if (row < place.end && k < place.state) {
+      const T* source = from + (tile * operands + line) * place.state + k;
+      if constexpr (N == 1) {
+        load_fresh(source, values.values[0]);
+      } else {
+        load_fresh(reinterpret_cast<const Pack<T, N>*>(source), values);
+      }
+    }
+    Pack<compute_t<T>, N> wide;
+#pragma unroll
+    for (int i = 0; i < N; ++i) wide.values[i] = widen(values.values[i]);
+    *reinterpret_cast<Pack<compute_t<T>, N>*>(place.operand + line * P::kWidth + k) = wide;
+  }
+}
+
+template <class T, class P>
+__device__ __forceinline__ void stage(const P& place, const T* from, int operands, int64_t tile) {
+  if (place.state % kVector<T> == 0 && reinterpret_cast<uintptr_t>(from) % kVectorBytes == 0) {
+    stage_packs<kVector<T>>(place, from, operands, tile);
+  } else {
+    stage_packs<1>(place, from, operands, tile);
+  }
+  __syncthreads();
+}
+
+// Adds each of the kSums values over the lanes of the warp. Every exchange halves the values a lane
+// still adds; in the end lanes 2 i and 2 i + 1 both hold the sum of value i.
+template <class V>
+__device__ __forceinline__ V sum_over_lanes(V (&values)[kSums], int lane) {
+  static_assert(kSums == 16, "four exchanges of halves leave one value");
+#pragma unroll
+  for (int half = kSums / 2, bit = kWarp / 2; half > 0; half /= 2, bit /= 2) {
+    const bool upper = (lane & bit) != 0;
+#pragma unroll
+    for (int i = 0; i < kSums / 2; ++i) {
+      if (i < half) {
+        const V given = upper ? values[i] : values[i + half];
+        const V kept = upper ? values[i + half] : values[i];
+        values[i] = kept + __shfl_xor_sync(0xffffffffu, given, bit);
+      }
+    }
+  }
+  return values[0] + __shfl_xor_sync(0xffffffffu, values[0], 1);
+}
+
+// sums = the block's dot products of the staged rows; `offset` is the warp's gate's operand.
+template <class V, int K, class P>
+__device__ __forceinline__ void multiply(const P& place, const V (&weights)[kWarpUnits][K],
+                                         int operands, int offset) {
+  V values[kSums] = {};
+#pragma unroll
+  for (int i = 0; i < K; i += kAccess<V>) {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      const auto x = *reinterpret_cast<const Pack<V, kAccess<V>>*>(
+          place.operand + (row * operands + offset) * P::kWidth + k_of<V>(i, place.lane));
+#pragma unroll
+      for (int unit = 0; unit < kWarpUnits; ++unit) {
+#pragma unroll
+        for (int e = 0; e < kAccess<V>; ++e) {
+          values[unit * kRows + row] += weights[unit][i + e] * x.values[e];
+        }
+      }
+    }
+  }
+  const V sum = sum_over_lanes(values, place.lane);
+  if (place.lane % 2 == 0) {
+    const int value = place.lane / 2, unit = value / kRows, row = value % kRows;
+    place.sums[(place.gate * kRows + row) * kUnits + place.warp_unit + unit] = sum;
+  }
+  __syncthreads();
+}
+
+template <class Gates, class T, int K>
+__global__ void __launch_bounds__(kThreads<Gates>)
+    forward_kernel(const PersistentForward<T> args, const PersistentPlan plan) {
+  using V = compute_t<T>;
+  constexpr int kGates = Gates::kGates;
+  const int64_t batch = args.batch, state = args.state, steps = args.steps;
+  const Place<Gates, V, K> place(plan, batch, state, args.arrivals, 1);
+  V weights[kWarpUnits][K];
+#pragma unroll
+  for (int unit = 0; unit < kWarpUnits; ++unit) {
+    const int64_t row = place.first_unit + place.warp_unit + unit;
+#pragma unroll
+    for (int i = 0; i < K; ++i) {
+      const int k = k_of<V>(i, place.lane);
+      const bool inside = row < state && k < state;
+      weights[unit][i] =
+          inside ? widen(args.weights[(place.gate * state + row) * args.weights_stride + k]) : V(0);
+    }
+  }
+
+  for (int64_t t = 0; t < steps; ++t) {
+    const T* h = t ? args.output + (t - 1) * batch * state : args.h0;
+    const T* cell = t ? (args.cells ? args.cells + (t - 1) * batch * state : args.c_n) : args.c0;
+    T* new_cell = args.cells ? args.cells + t * batch * state : args.c_n;
+    for (int64_t tile = place.begin; tile < place.end; tile += kRows) {
+      const bool finishes = place.finishes(tile);
+      // What does not depend on the others is under way while they are waited for.
+      V z[kGates], old_cell = 0;
+      if (finishes) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          z[gate] =
+              widen(args.projected[t * batch * kGates * state + place.gate_element(tile, gate)]);
+          if (args.bias) z[gate] += widen(args.bias[gate * state + place.first_unit + place.unit]);
+        }
+        old_cell = widen(cell[place.element(tile)]);
+      }
+      if (t && tile == place.begin) wait(place.arrived, static_cast<unsigned>(t) * place.blocks);
+      stage(place, h, 1, tile);
+      multiply(place, weights, 1, 0);
+      if (!finishes) continue;
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) z[gate] += place.sum(gate);
+      const auto out = Gates::forward(z, old_cell, static_cast<V>(args.alpha));
+      const int64_t at = place.element(tile);
+      narrow(out.new_h, args.output[t * batch * state + at]);
+      narrow(out.new_cell, new_cell[at]);
+      if (args.gates) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          narrow(out.saved[gate],
+                 args.gates[t * batch * kGates * state + place.gate_element(tile, gate)]);
+        }
+      }
+      if (t == steps - 1) {
+        narrow(out.new_h, args.h_n[at]);
+        narrow(out.new_cell, args.c_n[at]);
+      }
+    }
+    arrive(place.arrived);
+  }
+}
+
+template <class Gates, class T, int K>
+__global__ void __launch_bounds__(kThreads<Gates>)
+    backward_kernel(const PersistentBackward<T> args, const PersistentPlan plan) {
+  using V = compute_t<T>;
+  constexpr int kGates = Gates::kGates;
+  const int64_t batch = args.batch, state = args.state, steps = args.steps;
+  const Place<Gates, V, K> place(plan, batch, state, args.arrivals, kGates);
+  V weights[kWarpUnits][K];
+#pragma unroll
+  for (int i = 0; i < K; ++i) {
+    const int k = k_of<V>(i, place.lane);
+#pragma unroll
+    for (int unit = 0; unit < kWarpUnits; ++unit) {
+      const int64_t column = place.first_unit + place.warp_unit + unit;
+      const bool inside = column < state && k < state;
+      weights[unit][i] =
+          inside ? widen(args.weights[(place.gate * state + k) * args.weights_stride + column])
+                 : V(0);
+    }
+  }
+
+  for (int64_t t = steps - 1; t >= 0; --t) {
+    const bool last = t == steps - 1;
+    const int64_t first_gate = t * batch * kGates * state;
+    for (int64_t tile = place.begin; tile < place.end; tile += kRows) {
+      const bool finishes = place.finishes(tile);
+      V saved[kGates], new_cell = 0, grad_h = 0, grad_cell = 0;
+      if (finishes) {
+        const int64_t at = place.element(tile);
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          saved[gate] = widen(args.gates[first_gate + place.gate_element(tile, gate)]);
+        }
+        new_cell = widen(args.cells[t * batch * state + at]);
+        if (args.grad_output) grad_h = widen(args.grad_output[t * batch * state + at]);
+        if (last) {
+          if (args.grad_h_n) grad_h += widen(args.grad_h_n[at]);
+          if (args.grad_c_n) grad_cell = widen(args.grad_c_n[at]);
+        } else {
+          grad_cell = args.carry[at];
+        }
+      }
+      if (!last) {
+        if (tile == place.begin) {
+          wait(place.arrived, static_cast<unsigned>(steps - 1 - t) * place.blocks);
+        }
+        stage(place, args.d_z + first_gate + batch * kGates * state, kGates, tile);
+        multiply(place, weights, kGates, place.gate);
+      }
+      if (!finishes) continue;
+      if (!last) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) grad_h += place.sum(gate);
+      }
+      const auto out =
+          Gates::backward(saved, new_cell, grad_h, grad_cell, static_cast<V>(args.alpha));
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        narrow(out.d_z[gate], args.d_z[first_gate + place.gate_element(tile, gate)]);
+      }
+      args.carry[place.element(tile)] = out.d_old_cell;
+      if (t == 0 && args.d_c0) narrow(out.d_old_cell, args.d_c0[place.element(tile)]);
+    }
+    arrive(place.arrived);
+  }
+
+  if (!args.d_h0) return;
+  wait(place.arrived, static_cast<unsigned>(steps) * place.blocks);
+  for (int64_t tile = place.begin; tile < place.end; tile += kRows) {
+    stage(place, args.d_z, kGates, tile);
+    multiply(place, weights, kGates, place.gate);
+    if (!place.finishes(tile)) continue;
+    V d_h = 0;
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) d_h += place.sum(gate);
+    narrow(d_h, args.d_h0[place.element(tile)]);
+  }
+}
+
+// The two kernels for a state of up to 32 K elements.
+template <class T, int K>
+struct Kernels {
+  using Gates = LltmGates<DeviceMath>;
+  // Shared memory: the staged rows of `operands` vectors, and the sums.
+  static constexpr int shared_bytes(int operands) {
+    return (kRows * operands * K * kWarp + Gates::kGates * kRows * kUnits) *
+           static_cast<int>(sizeof(compute_t<T>));
+  }
+  static constexpr int kForwardShared = shared_bytes(1);
+  static constexpr int kBackwardShared = shared_bytes(Gates::kGates);
+
+  // How many blocks of either kernel the current device runs at once; 0 where it runs none.
+  static int64_t resident_blocks() {
+    constexpr int kDevices = 64;
+    static std::atomic<int64_t> known[kDevices];  // one more than the answer
+    int device = 0;
+    check(cudaGetDevice(&device), "name the current device");
+    const int64_t before = device < kDevices ? known[device].load() : 0;
+    if (before) return before - 1;
+    const char* what = "ask for the device's size";
+    int cooperative = 0, multiprocessors = 0, forward = 0, backward = 0;
+    check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), what);
+    check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), what);
+    prepare(forward_kernel<Gates, T, K>, kForwardShared, &forward);
+    prepare(backward_kernel<Gates, T, K>, kBackwardShared, &backward);
+    const int64_t blocks =
+        cooperative ? static_cast<int64_t>(std::min(forward, backward)) * multiprocessors : 0;
+    if (device < kDevices) known[device].store(blocks + 1);
+    return blocks;
+  }
+
+  static void forward(const PersistentForward<T>& args, const PersistentPlan& plan, Stream stream) {
+    launch("run the sequence", forward_kernel<Gates, T, K>, shape(plan, kForwardShared), stream,
+           args, plan);
+  }
+  static void backward(const PersistentBackward<T>& args, const PersistentPlan& plan,
+                       Stream stream) {
+    launch("run the sequence backward", backward_kernel<Gates, T, K>, shape(plan, kBackwardShared),
+           stream, args, plan);
+  }
+
+ private:
+  template <class Kernel>
+  static void prepare(Kernel kernel, int shared, int* blocks) {
+    const char* what = "prepare the sequence's kernel";
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), what);
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, kThreads<Gates>,
+                                                        static_cast<size_t>(shared)),
+          what);
+  }
+  static Shape shape(const PersistentPlan& plan, int shared) {
+    return {plan.groups * plan.group_blocks, kThreads<Gates>, shared, true};
+  }
+};
+
+// Calls `body` with the kernels for a state of that size; false where there are none.
+template <class T, class Body>
+bool with_kernels(int64_t state, const Body& body) {
+  constexpr bool kFloat = sizeof(compute_t<T>) == 4;
+  if (state <= 4 * kWarp) {
+    body(Kernels<T, 4>());
+  } else if (state <= 8 * kWarp) {
+    body(Kernels<T, 8>());
+  } else if (state <= 16 * kWarp) {
+    body(Kernels<T, 16>());
+  } else if (kFloat && state <= 32 * kWarp) {
+    if constexpr (kFloat) body(Kernels<T, 32>());
+  } else {
+    return false;
+  }
+  return true;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+template <class T>
+PersistentPlan persistent_plan(int64_t batch, int64_t state) {
+  int64_t resident = 0;
+  if (batch == 0 || state == 0) return {};
+  with_kernels<T>(state, [&](auto kernels) { resident = kernels.resident_blocks(); });
+  const int64_t group_blocks = ceil_div(state, kUnits);
+  const int64_t most_groups = resident / group_blocks;
+  if (most_groups == 0) return {};
+  const int64_t tiles = ceil_div(batch, kRows);
+  const int64_t group_rows = ceil_div(tiles, std::min(tiles, most_groups)) * kRows;
+  if (group_rows > kMostRows<T>) return {};
+  return {ceil_div(batch, group_rows), group_blocks, group_rows};
+}
+
+template <class T>
+void persistent_forward(const PersistentForward<T>& args, const PersistentPlan& plan,
+                        Stream stream) {
+  clear(args.arrivals, plan.groups * sizeof(unsigned), stream);
+  with_kernels<T>(args.state, [&](auto kernels) { kernels.forward(args, plan, stream); });
+}
+
+template <class T>
+void persistent_backward(const PersistentBackward<T>& args, const PersistentPlan& plan,
+                         Stream stream) {
+  clear(args.arrivals, plan.groups * sizeof(unsigned), stream);
+  with_kernels<T>(args.state, [&](auto kernels) { kernels.backward(args, plan, stream); });
+}
+
+#define LLTM_INSTANTIATE(T)                                                                     \
+  template PersistentPlan persistent_plan<T>(int64_t, int64_t);                                 \
+  template void persistent_forward(const PersistentForward<T>&, const PersistentPlan&, Stream); \
+  template void persistent_backward(const PersistentBackward<T>&, const PersistentPlan&, Stream);
+LLTM_INSTANTIATE(float)
+LLTM_INSTANTIATE(double)
+LLTM_INSTANTIATE(BFloat16)
+LLTM_INSTANTIATE(Half)
+#undef LLTM_INSTANTIATE
+
+}  // namespace lltm::cuda
