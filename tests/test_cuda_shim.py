@@ -266,6 +266,35 @@ def test_launches(in_one_launch: bool, shim: Any) -> None:
     assert (launches, cooperative, products) == ((1, 1, 1) if in_one_launch else (7, 0, 8))
 
 
+# Variants ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=ids)
+@pytest.mark.parametrize("alpha", [1.0, 0.25])
+def test_packed_accessors_equal_raw_pointers(alpha: float, dtype: torch.dtype, shim: Any) -> None:
+    """The tutorial's form of the kernels, on transposed tensors, which raw pointers do not take."""
+    case = Case("variant", 6, 5, 11, alpha=alpha)
+    arguments = case.arguments(dtype)
+    new_h, new_cell, saved = shim.cell_forward(*arguments)
+    x = torch.cat([arguments.h, arguments.input], dim=1)
+    z = torch.nn.functional.linear(x, arguments.weights, arguments.bias)
+    variant = torch.ops.lltm_packed_accessor
+    gates = z.view(6, 3, 11).transpose(0, 2).contiguous().transpose(0, 2)
+    h, cell = torch.empty(11, 6, dtype=dtype).T, torch.empty(11, 6, dtype=dtype).T
+    variant.forward(gates, arguments.c, h, cell, alpha)
+    cases.assert_close(h, new_h, "new_h")
+    cases.assert_close(cell, new_cell, "new_cell")
+    cases.assert_close(gates.reshape(6, 33), saved, "gates")
+
+    grad_h, grad_cell = (torch.randn_like(new_h) for _ in range(2))
+    d_gates, d_old_cell = torch.empty_like(gates), torch.empty_like(cell)
+    variant.backward(grad_h, grad_cell, gates, cell, d_gates, d_old_cell, alpha)
+    needs = [False, False, arguments.bias is not None, False, True]
+    expected = shim.cell_backward(grad_h, grad_cell, *arguments[:5], new_cell, saved, alpha, needs)
+    cases.assert_close(d_old_cell, expected[4], "d_old_cell")
+    cases.assert_close(d_gates.reshape(6, 33).sum(0), expected[2], "sum of d_gates")
+
+
 # Messages ---------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ import lltm
 from lltm import _library, ops
 
 HERE = Path(__file__).parent
+VARIANTS = HERE.parent / "cuda_variants"
 INSTALLED = Path(lltm.__file__).parent  # csrc/ travels in the wheel
 NAMESPACE = "lltm_cuda_shim"
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
@@ -54,7 +55,8 @@ def why_not() -> str | None:
 
 
 def _sources() -> list[Path]:
-    return [*sorted((INSTALLED / "csrc" / "cuda").glob("*.cu")), *sorted(HERE.glob("*.cpp"))]
+    kernels = sorted((INSTALLED / "csrc" / "cuda").glob("*.cu"))
+    return [*kernels, *sorted(HERE.glob("*.cpp")), VARIANTS / "binding.cpp"]
 
 
 def _flags(sanitize: bool) -> list[str]:
@@ -75,7 +77,7 @@ def _flags(sanitize: bool) -> list[str]:
 
 def _digest(flags: list[str]) -> str:
     digest = hashlib.sha256("\n".join([compiler(), torch.__version__, *flags]).encode())
-    headers = [*HERE.rglob("*.h"), *(INSTALLED / "csrc").rglob("*.h")]
+    headers = [*HERE.rglob("*.h"), *VARIANTS.glob("*.h"), *(INSTALLED / "csrc").rglob("*.h")]
     for path in sorted([*headers, *_sources()]):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
@@ -90,7 +92,7 @@ def build(cache: Path, sanitize: bool = False) -> Path:
     with tempfile.TemporaryDirectory(dir=cache) as folder:
 
         def compiled(source: Path) -> Path:
-            target = Path(folder) / f"{source.name}.o"
+            target = Path(folder) / f"{source.parent.name}_{source.name}.o"
             _run([compiler(), *flags, "-x", "c++", "-c", str(source), "-o", str(target)])
             return target
 
