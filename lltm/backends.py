@@ -57,13 +57,16 @@ def _autograd_is_idle() -> bool:
 def _op(name: str, *bindings: str) -> Callable[..., Any]:
     """The op of that name in the first loaded one of the bindings, looked up at the first call."""
 
-    @functools.cache
-    def overload() -> Any:
+    def look_up() -> Any:
         loaded = _library.namespaces()
         namespace = next(loaded[binding] for binding in bindings if binding in loaded)
         return getattr(getattr(torch.ops, namespace), name).default
 
+    overload = functools.cache(look_up)
+
     def call(*args: Any) -> Any:
+        if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
+            return look_up()(*args)
         if _autograd_is_idle():
             with torch._C._AutoDispatchBelowAutograd():
                 return overload()(*args)

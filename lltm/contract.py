@@ -97,14 +97,14 @@ def _check(
             _check_shape(op, "bias", bias, row, "[3S] or [1, 3S]")
     if not isinstance(alpha, (numbers.Real, torch.SymFloat)):
         raise TypeError(f"lltm::{op}: alpha must be a float, got {type(alpha).__name__}")
-    _require(
-        0 <= alpha < math.inf,  # false for nan; no call, so that a traced alpha stays symbolic
-        f"lltm::{op}: alpha must be finite and not negative, got {alpha}",
-    )
-    _require(
-        input.dtype == torch.float64 or alpha <= FLOAT32_MAX,
-        f"lltm::{op}: alpha must be at most {FLOAT32_MAX:g} unless input is float64, got {alpha}",
-    )
+    # No call on alpha and no message before it is needed: under torch.compile alpha is symbolic.
+    if not 0 <= alpha < math.inf:  # nan compares false
+        raise RuntimeError(f"lltm::{op}: alpha must be finite and not negative, got {alpha}")
+    if input.dtype != torch.float64 and alpha > FLOAT32_MAX:
+        raise RuntimeError(
+            f"lltm::{op}: alpha must be at most {FLOAT32_MAX:g} unless input is float64, "
+            f"got {alpha}"
+        )
 
 
 def check_cell(

@@ -164,6 +164,14 @@ def _forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def _has_tangent(args: Sequence[Any]) -> bool:
+    """A compiled graph enters forward mode without the level that Python counts."""
+    return any(
+        isinstance(arg, Tensor) and forward_ad.unpack_dual(arg, level=0).tangent is not None
+        for arg in args
+    )
+
+
 def _autograd(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     op = family.op()
 
@@ -177,7 +185,8 @@ def _autograd(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     ) -> tuple[Tensor, ...]:
         args = (input, weights, bias, h, c, alpha)
         reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args)
-        if _forward_mode() or (reverse and torch._C._are_functorch_transforms_active()):
+        transformed = torch._C._are_functorch_transforms_active()
+        if _forward_mode() or (transformed and (reverse or _has_tangent(args))):
             family.check(*args)
             return family.reference(*args)
         if reverse:
