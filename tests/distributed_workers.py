@@ -1,0 +1,90 @@
+"""What each of two processes runs; spawned processes import this file by name."""
+
+from __future__ import annotations
+
+import copy
+
+import cases
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import lltm
+
+WORLD = 2
+BATCH, STEPS, FEATURES, STATE = 6, 4, 3, 8
+
+
+class Model(nn.Module):
+    """The sequence module, then the cell: both kinds of module are trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sequence = lltm.LLTMSequence(FEATURES, STATE, num_layers=2)
+        self.cell = lltm.LLTM(STATE, STATE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output, _ = self.sequence(x)
+        new_h, new_cell = self.cell(output[-1])
+        return (new_h * new_cell).sum(dim=1)
+
+
+def _model() -> Model:
+    torch.manual_seed(0)
+    return Model()
+
+
+def _input() -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(STEPS, BATCH, FEATURES, generator=generator)
+
+
+def _expected() -> list[Tensor]:
+    """Gradients of one process that sees the whole batch."""
+    model = _model()
+    model(_input()).mean().backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def _share(rank: int) -> Tensor:
+    return _input().chunk(WORLD, dim=1)[rank]
+
+
+def _assert_gradients(parameters: list[Tensor], expected: list[Tensor], what: str) -> None:
+    for actual, e in zip(parameters, expected, strict=True):
+        assert actual.grad is not None
+        gradient = actual.grad
+        full = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
+        cases.assert_close(full, e, what)
+
+
+def _data_parallel(rank: int) -> None:
+    model = DistributedDataParallel(_model())
+    model(_share(rank)).mean().backward()
+    _assert_gradients(list(model.parameters()), _expected(), "DistributedDataParallel")
+
+
+def _fully_sharded(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (WORLD,))
+    model = copy.deepcopy(_model())
+    for part in (model.sequence, model.cell):
+        fully_shard(part, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model(_share(rank)).mean().backward()
+    _assert_gradients(list(model.parameters()), _expected(), "FSDP2")
+
+
+CHECKS = {"DistributedDataParallel": _data_parallel, "FSDP2": _fully_sharded}
+
+
+def run(rank: int, check: str, store: str) -> None:
+    """Join the other process through gloo, then compare gradients with a single process's."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
+    try:
+        CHECKS[check](rank)
+    finally:
+        dist.destroy_process_group()
