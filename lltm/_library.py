@@ -136,10 +136,11 @@ def load() -> Build:
     try:
         torch.ops.load_library(path)
     except OSError as error:
+        # torch puts its own words around the loader's, which name the symbol or the version.
         raise ImportError(
             f"lltm's {description.binding} library (built on torch {description.torch} by "
-            f"{description.compiler}) cannot be loaded beside torch {torch.__version__}: {error}; "
-            f"{REBUILD}"
+            f"{description.compiler}) cannot be loaded beside torch {torch.__version__}: "
+            f"{error.__cause__ or error}; {REBUILD}"
         ) from None
     return description
 
@@ -165,7 +166,8 @@ def load_cuda() -> bool:
     except OSError as error:
         raise ImportError(
             f"lltm's CUDA kernels (CUDA {description.cuda}) cannot be loaded beside torch "
-            f"{torch.__version__} (CUDA {torch.version.cuda}): {error}; {REBUILD}"
+            f"{torch.__version__} (CUDA {torch.version.cuda}): {error.__cause__ or error}; "
+            f"{REBUILD}"
         ) from None
     return True
 

@@ -29,7 +29,8 @@ def test_learns_the_text(run, tmp_path):
 def test_every_backend_learns_the_same(run, tmp_path):
     run("train", *QUICK)
     found = results(tmp_path)
-    assert list(found["losses"]) == [each.name for each in lltm.backends.available()]
+    here = [each.name for each in lltm.backends.available() if "cpu" in each.devices]
+    assert list(found["losses"]) == here
     assert max(found["differences"].values()) < 1e-9
     picture = (tmp_path / "train_output" / "loss.svg").read_text()
     assert picture.startswith("<?xml")
