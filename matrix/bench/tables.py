@@ -145,7 +145,8 @@ def target_cells(outcome: targets.Outcome) -> tuple[str, ...]:
     target = outcome.target
     worst = "" if outcome.worst is None else f"{outcome.worst:.2f}"
     count = f"{outcome.good} of {outcome.all}" if outcome.all else ""
-    word = {True: "reached", False: "not reached", None: "not run"}[outcome.reached]
+    not_run = "not all run" if outcome.all else "not run"
+    word = {True: "reached", False: "not reached", None: not_run}[outcome.reached]
     return target.work, target.unit, target.bound, worst, outcome.where, count, word
 
 

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from matrix.bench.figures import Entry, Row, Run
 
 TRAINING_STEP = "forward+backward"
+CASES = 5
+"""Of the cell, and of the sequence."""
+ROWS = 2 * CASES * 4 * 2
+"""Two ops, four kinds of work, one and two threads."""
 
 
 def _speed(row: Row, entry: Entry) -> float:
@@ -48,6 +52,7 @@ class Target:
         value: the figure; None where the row cannot tell.
         limit: the bound.
         at_least: whether it is one from below.
+        count: how many rows there are.
     """
 
     work: str
@@ -57,6 +62,7 @@ class Target:
     value: Callable[[Row, Entry], float | None]
     limit: float
     at_least: bool
+    count: int = 1
 
     @property
     def bound(self) -> str:
@@ -89,6 +95,7 @@ TARGETS = (
         _against_best,
         1.0,
         at_least=True,
+        count=ROWS,
     ),
     _eager("64x16x32x128", TRAINING_STEP, 3.5),
     _eager("64x16x128x256", TRAINING_STEP, 2.0),
@@ -101,6 +108,7 @@ TARGETS = (
         _of_blas,
         1.0,
         at_least=False,
+        count=CASES,
     ),
     Target(
         f"every sequence {TRAINING_STEP}",
@@ -110,6 +118,7 @@ TARGETS = (
         _of_lstm,
         0.8,
         at_least=False,
+        count=CASES,
     ),
 )
 
@@ -124,6 +133,7 @@ class Outcome:
         where: the row and binding of the worst.
         good: how many values met the bound.
         all: how many values there are.
+        complete: whether every row was measured.
     """
 
     target: Target
@@ -131,11 +141,14 @@ class Outcome:
     where: str
     good: int
     all: int
+    complete: bool
 
     @property
     def reached(self) -> bool | None:
-        """Whether every value met the bound; None where there is none."""
-        return self.good == self.all if self.all else None
+        """Whether every value met the bound; None where those that did are not all there are."""
+        if self.good < self.all:
+            return False
+        return True if self.complete else None
 
 
 def outcomes(run: Run) -> Iterator[Outcome]:
@@ -143,14 +156,15 @@ def outcomes(run: Run) -> Iterator[Outcome]:
     for target in TARGETS:
         found = list(_values(run, target))
         if not found:
-            yield Outcome(target, None, "", 0, 0)
+            yield Outcome(target, None, "", 0, 0, complete=False)
             continue
-        worst, where = min(found) if target.at_least else max(found)
-        good = sum(target.met(value) for value, _ in found)
-        yield Outcome(target, worst, where, good, len(found))
+        worst, row, entry = (min if target.at_least else max)(found)
+        good = sum(target.met(value) for value, _, _ in found)
+        complete = len({name for _, name, _ in found}) == target.count
+        yield Outcome(target, worst, f"{row}, {entry}", good, len(found), complete)
 
 
-def _values(run: Run, target: Target) -> Iterator[tuple[float, str]]:
+def _values(run: Run, target: Target) -> Iterator[tuple[float, str, str]]:
     for row in run.rows:
         if row.dtype != "float32" or any(
             getattr(row, key) != value for key, value in target.rows.items()
@@ -161,4 +175,4 @@ def _values(run: Run, target: Target) -> Iterator[tuple[float, str]]:
                 continue
             value = target.value(row, entry)
             if value is not None:
-                yield value, f"{row.name}, {entry.name}"
+                yield value, row.name, entry.name

@@ -183,6 +183,11 @@ def test_a_stored_run_that_is_none_is_refused_before_anything_runs(
 # The run of record --------------------------------------------------------------------------------
 
 
+def test_the_document_holds_the_tables_of_the_run_of_record() -> None:
+    text = document.PATH.read_text(encoding="utf-8")
+    assert document.render(command.read_stored(document.RECORD), text) == text
+
+
 def test_a_document_without_its_marks_is_refused() -> None:
     with pytest.raises(BenchError, match=r"docs/benchmarks\.md: expected the marks"):
         document.render(STORED, "no marks")

@@ -51,7 +51,13 @@ def test_the_lstm_is_held_against_at_three_quarters_of_its_time() -> None:
     row = sequence("a", entry("lstm x 3/4", LSTM, 1.6), entry("stable", OURS, 2.0))
     found = outcomes(row)[LSTM_SHARE]
     assert found.worst == pytest.approx(0.8)
-    assert found.reached
+    assert (found.good, found.all) == (1, 1)
+
+
+@pytest.mark.parametrize(("count", "reached"), [(5, True), (4, None)])
+def test_what_was_not_run_is_never_reached(count: int, reached: bool | None) -> None:
+    rows = [sequence(f"case {n}", entry("stable", OURS, 2.0, of_blas=0.9)) for n in range(count)]
+    assert outcomes(*rows)[BLAS].reached is reached
 
 
 @pytest.mark.parametrize(("compiled", "worst"), [(0.5, 2.0), (4.0, 0.5)])
