@@ -12,7 +12,8 @@ from cases import BENCHMARK_CASES, Case
 
 import lltm
 
-FUSED = [b.name for b in lltm.backends.available() if b.name not in ("reference", "aten")]
+OTHERS = ("reference", "aten")
+FUSED = [b.name for b in lltm.backends.available() if "cpu" in b.devices and b.name not in OTHERS]
 
 
 def saved(case: Case, dtype: torch.dtype, backend: str, *, whole: bool) -> int:
