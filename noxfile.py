@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import nox
@@ -184,3 +185,20 @@ def report_nightly(session: nox.Session) -> None:
     """Open an issue on a failed nightly, or add to it, with GitHub's gh; `-- RUN_ADDRESS`."""
     install(session, "workflows")
     session.run("python", "-m", "matrix.workflows", "issue", *session.posargs)
+
+
+@nox.session(name="cuda-report")
+def cuda_report(session: nox.Session) -> None:
+    """Count every CUDA kernel's registers and spills; needs nvcc and no GPU: `-- --arch sm_90`."""
+    install(session, "matrix")
+    session.run("python", "-m", "matrix.cuda_report", *session.posargs)
+
+
+@nox.session(name="sanitize-cuda", venv_backend="none")
+def sanitize_cuda(session: nox.Session) -> None:
+    """Run the CUDA tests under compute-sanitizer; needs a GPU and an installed CUDA build."""
+    if shutil.which("compute-sanitizer") is None:
+        session.error("not run: there is no compute-sanitizer on PATH (it comes with CUDA)")
+    for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
+        sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1"]
+        session.run(*sanitizer, "pytest", "tests/test_cuda.py", *session.posargs, external=True)
