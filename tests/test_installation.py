@@ -1,0 +1,74 @@
+"""A missing, damaged or foreign library is refused in one sentence; `python -m lltm` explains."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import lltm
+from lltm import _library
+
+BUILD = _library.build()
+
+
+def test_this_installation_is_sound() -> None:
+    assert _library.objection(BUILD, torch.__version__) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "torch_version", "words"),
+    [
+        ({"platform": "linux-vax"}, torch.__version__, ("linux-vax", _library.host_platform())),
+        (
+            {"binding": "native", "torch": "2.1.0", "torch_target": None},
+            "2.3.0",
+            ("2.1.0", "2.3.0"),
+        ),
+        ({"binding": "stable", "torch_target": "2.10"}, "2.8.0", ("2.10", "2.8.0", "pip install")),
+    ],
+    ids=["platform", "native", "too_old"],
+)
+def test_foreign_library(
+    changes: dict[str, object], torch_version: str, words: tuple[str, ...]
+) -> None:
+    reason = _library.objection(dataclasses.replace(BUILD, **changes), torch_version)
+    assert reason is not None
+    for word in words:
+        assert word in reason
+
+
+def test_missing_library(tmp_path: Path) -> None:
+    with pytest.raises(ImportError, match=r"without its compiled library.*pip install"):
+        _library.Build.read(tmp_path / "build.json")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 1}'])
+def test_damaged_description(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "build.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ImportError, match=r"damaged.*reinstall"):
+        _library.Build.read(path)
+
+
+@pytest.mark.subprocess
+def test_explanation(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lltm", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,  # away from a checkout, whose lltm/ has no library
+    )
+    facts = json.loads(done.stdout)
+    assert facts["sound"] is True
+    assert facts["lltm"] == lltm.__version__
+    assert facts["torch"] == torch.__version__
+    assert {row["name"] for row in facts["backends"] if row["available"]} == {
+        row.name for row in lltm.backends.available()
+    }
