@@ -127,7 +127,7 @@ def test_no_buffer_is_zero_filled(op: str) -> None:
     leaves = case.arguments().leaves()
     outputs = case.function(*leaves, backend="fused")
     seeds = cases.cotangents(outputs)
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
         outputs = case.function(*leaves, backend="fused")
         torch.autograd.grad(outputs, leaves.tensors(), seeds)
     names = {event.name for event in profiler.events()}

@@ -43,8 +43,9 @@ def high_water(call: Callable[[], object]) -> int:
     What a library allocates past torch (BLAS, oneDNN) is not seen.
     """
     call()
+    # acc_events: up to torch 2.12 a profile without a schedule warns that it may drop events.
     with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
     ) as profile:
         call()
     events = profile.profiler.kineto_results.events()
