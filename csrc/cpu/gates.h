@@ -102,13 +102,22 @@ void gates_backward(const GatesBackward<T>& args, int64_t begin, int64_t end) {
 // Enough columns at a time to read whole stretches of each row.
 constexpr int kSumVectors = 8;
 
+// Rows that are summed before their sum is added as one term, for the same reason as in matmul.h.
+constexpr int64_t kSumRows = 64;
+
 template <class T, int Vectors, class Lanes>
 LLTM_INLINE void sum_columns(const ColumnSum<T>& args, int64_t column, Lanes lanes) {
   vector_t<T> sums[Vectors] = {};
-  for (int64_t row = 0; row < args.rows; ++row) {
-    const T* from = args.values + row * args.columns + column;
+  for (int64_t first = 0; first < args.rows; first += kSumRows) {
+    const int64_t last = first + kSumRows < args.rows ? first + kSumRows : args.rows;
+    vector_t<T> block[Vectors] = {};
+    for (int64_t row = first; row < last; ++row) {
+      const T* from = args.values + row * args.columns + column;
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) sums[v] += lanes.load_from(from + v * kWidth<T>);
+      for (int v = 0; v < Vectors; ++v) block[v] += lanes.load_from(from + v * kWidth<T>);
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) sums[v] += block[v];
   }
 #pragma GCC unroll 8
   for (int v = 0; v < Vectors; ++v) {

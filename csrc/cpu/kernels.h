@@ -140,8 +140,8 @@ struct MatrixProduct {
 // Rest
 // ----------------------------------------------------------------------------------------------
 
-// sums[j] = sum over rows of values[row, j], for the columns [begin, end); accumulated in order of
-// rows in the compute type.
+// sums[j] = sum over rows of values[row, j], for the columns [begin, end); in the compute type, in
+// an order that depends on the number of rows alone.
 template <class T>
 struct ColumnSum {
   int64_t rows;

@@ -50,38 +50,39 @@ struct Block {
       operands.a = packed_a
                        ? packed_a + i * depth
                        : args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride;
-      const bool add = args.add || depth_at > 0;
-      if (add) exchange<true>(sums, to, count, columns);
-      tile_of<T, vectors>(count)(operands, &sums.at[0][0][0], add);
-      exchange<false>(sums, to, count, columns);
+      tile_of<T, vectors>(count)(operands, &sums.at[0][0][0], false);
+      // A block's sum is added as one term: errors grow with the blocks, not with the terms.
+      if (args.add || depth_at > 0) {
+        write<true>(sums, to, count, columns);
+      } else {
+        write<false>(sums, to, count, columns);
+      }
     }
   }
 
-  // Between the sums and c: in, or out.
-  template <bool kIn>
-  LLTM_INLINE void exchange(TileSums<T, kProductVectors>& sums, T* c, int64_t count,
-                            int64_t columns) const {
+  // The sums into c, or onto it.
+  template <bool kAdd>
+  LLTM_INLINE void write(const TileSums<T, kProductVectors>& sums, T* c, int64_t count,
+                         int64_t columns) const {
     constexpr int width = kWidth<T>;
     for (int64_t i = 0; i < count; ++i) {
       for (int v = 0; v < kProductVectors; ++v) {
         T* at = c + i * args.c_row_stride + v * width;
         const int64_t rest = columns - v * width;
         if (rest >= width) {
-          move<kIn>(sums.at[i][v], at, Full{});
+          write_vector<kAdd>(sums.at[i][v], at, Full{});
         } else if (rest > 0) {
-          move<kIn>(sums.at[i][v], at, Tail{rest});
+          write_vector<kAdd>(sums.at[i][v], at, Tail{rest});
         }
       }
     }
   }
 
-  template <bool kIn, class Lanes>
-  LLTM_INLINE void move(T* sums, T* c, Lanes lanes) const {
-    if constexpr (kIn) {
-      store(sums, lanes.load_from(c));
-    } else {
-      lanes.store_to(c, load(sums));
-    }
+  template <bool kAdd, class Lanes>
+  LLTM_INLINE void write_vector(const T* sums, T* c, Lanes lanes) const {
+    vector_t<T> sum = load(sums);
+    if constexpr (kAdd) sum += lanes.load_from(c);
+    lanes.store_to(c, sum);
   }
 };
 
