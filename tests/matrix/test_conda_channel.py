@@ -14,7 +14,7 @@ from matrix.conda.channel import Channel, Part
 from matrix.conda.places import Place
 from matrix.machine import CompilerFound, Interpreter, Machine
 
-PY312 = Place(Interpreter(Path("python3.12"), "3.12.1"), Path("/opt/python"), "2.13.0")
+PY312 = Place(Interpreter(Path("python3.12"), "3.12.1"), Path("/usr/local/python"), "2.13.0")
 
 
 def wheel(folder: Path, metadata: str = "") -> Path:
@@ -112,7 +112,7 @@ def test_the_channel_holds_what_the_recipe_tests_with() -> None:
 
 
 def machine(*versions: str) -> Machine:
-    pythons = tuple(Interpreter(Path(f"/opt/{v}/bin/python"), v) for v in versions)
+    pythons = tuple(Interpreter(Path(f"/usr/local/{v}/bin/python"), v) for v in versions)
     return Machine(pythons[0], pythons, (), None, gpu=False)
 
 
@@ -164,11 +164,11 @@ def test_nvcc_is_asked_for_its_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path
     program.write_text(
         '#!/bin/sh\ncase "$1" in\n'
         '--version) echo "Cuda compilation tools, release 13.0, V13.0.88" ;;\n'
-        "*) echo '#$ TOP=/opt/cuda-13.0' >&2 ;;\nesac\n",
+        "*) echo '#$ TOP=/usr/local/cuda-13.0' >&2 ;;\nesac\n",
         encoding="utf-8",
     )
     program.chmod(0o755)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    assert local.find_nvcc() == local.Nvcc("13.0", "13.0.88", Path("/opt/cuda-13.0"))
+    assert local.find_nvcc() == local.Nvcc("13.0", "13.0.88", Path("/usr/local/cuda-13.0"))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))
     assert local.find_nvcc() is None
