@@ -184,7 +184,9 @@ def select(name: str | None, input: Tensor) -> Backend:
     name = name or os.environ.get(ENVIRONMENT)
     device = input.device.type
     if name is None:
-        return _fastest(device, len(_library.namespaces()))
+        if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
+            return _fastest(device)
+        return _remembered_fastest(device, len(_library.namespaces()))
     backend = get(name)
     if device not in (*backend.devices, "meta"):
         raise ValueError(
@@ -194,8 +196,12 @@ def select(name: str | None, input: Tensor) -> Backend:
 
 
 @functools.cache
-def _fastest(device: str, _loaded: int) -> Backend:
+def _remembered_fastest(device: str, _loaded: int) -> Backend:
     # A library loaded since, which _loaded tells, may have brought a faster one.
+    return _fastest(device)
+
+
+def _fastest(device: str) -> Backend:
     wanted = "cpu" if device == "meta" else device
     if wanted == "cuda" and "cuda" not in _library.namespaces():
         # Never a slower backend in silence.
