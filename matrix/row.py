@@ -256,6 +256,8 @@ class RowRun:
                     *suite.arguments,
                     f"--ignore={ROOT / 'tests' / 'matrix'}",
                     f"--junitxml={junit}",
+                    # The suite records properties, which xunit2, the default, has no place for.
+                    "--override-ini=junit_family=xunit1",
                     "-n",
                     str(self.tools.workers),
                 ],
