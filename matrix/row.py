@@ -301,7 +301,7 @@ class RowRun:
         limit: float,
         env: Mapping[str, str] | None = None,
     ) -> Ended:
-        fixed = ["-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider", "-q"]
+        fixed = ["-c", str(ROOT / "pyproject.toml"), "-o", f"cache_dir={self.work / 'cache'}", "-q"]
         command: list[str | Path] = [
             environment.program,
             "-m",
