@@ -23,12 +23,16 @@ ALL = sorted(
 )
 
 
+# A shell makes its jobs in the background deaf to SIGINT, and they hand that down.
+HEAR_INTERRUPTS = ("env", "--default-signal=INT")
+
+
 def start(
     folder: Path, *, jobs: int = 2, resume: bool = False, mode: str = "", **happenings: Any
 ) -> Any:
     modes = [word for word in ("resume" if resume else "", mode) if word]
     return subprocess.Popen(
-        [sys.executable, str(DRIVER), str(folder), str(jobs), *modes],
+        [*HEAR_INTERRUPTS, sys.executable, str(DRIVER), str(folder), str(jobs), *modes],
         env={**os.environ, "STANDIN": json.dumps(happenings)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
