@@ -98,7 +98,7 @@ def _known_architectures() -> list[str]:
     if sys.version_info >= (3, 11):
         import tomllib  # noqa: PLC0415 - only a CUDA build needs it
     else:
-        import tomli as tomllib  # noqa: PLC0415
+        import tomli as tomllib  # noqa: PLC0415 - CPython 3.10 only
     table = tomllib.loads((ROOT / "matrix.toml").read_text(encoding="utf-8"))["cuda"]
     for row in table:
         if row["version"] == release():

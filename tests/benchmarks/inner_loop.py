@@ -19,10 +19,10 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).parents[1])  # tests, as pytest's pythonpath has it
 
 import torch  # noqa: E402 - behind the path
-from benchmarks import competitors, contest, workloads  # noqa: E402
-from cases import BENCHMARK_CASES  # noqa: E402
+from benchmarks import competitors, contest, workloads  # noqa: E402 - after sys.path
+from cases import BENCHMARK_CASES  # noqa: E402 - after sys.path
 
-import lltm  # noqa: E402
+import lltm  # noqa: E402 - after sys.path
 
 SLOW = ("compile",)
 
