@@ -21,7 +21,9 @@ from torch import Tensor
 ids = cases.identify
 ULP_POINTWISE = 4.0
 QUANTILES = torch.tensor([0.5, 0.9], dtype=torch.float64)
-DRAWS = 3
+DRAWS = 4
+ALPHAS = [float(torch.tensor(alpha)) for alpha in (1.0, 0.5, 0.3, 1.3, 2.7)]
+"""Rounded to float32 as the op and torch's elu do, so that the oracle has the same one."""
 FINITE = [
     case
     for case in CASES
@@ -92,9 +94,7 @@ def test_fused_is_at_most_as_wrong_as_eager(op: str, dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("op", ["cell", "sequence"])
 def test_fused_gradients_are_at_most_as_wrong_as_eager(op: str) -> None:
-    """Gradients of input and states. Those of the parameters are sums over batch and time: eager
-    adds T short sums where the op adds one long one in a single GEMM, the price of its speed; they
-    are held to twice eager's error."""
+    """Each argument's gradient, those of the parameters too, which are sums over batch and time."""
     errors: dict[str, tuple[list[Tensor], list[Tensor]]] = {}
     for case in (case for case in FINITE if case.op == op and case.bias == "flat"):
         for draw in range(DRAWS):
@@ -111,14 +111,12 @@ def test_fused_gradients_are_at_most_as_wrong_as_eager(op: str) -> None:
             ours = gradients(drawn.function(*leaves, backend="fused"), leaves)
             theirs = gradients(drawn.reference(*leaves), leaves)
             for name, o, t, e in zip(cases.TENSOR_NAMES[op], ours, theirs, exact, strict=True):
-                kind = "parameters" if name in {"weights", "bias"} else "input and states"
-                fused, eager = errors.setdefault(kind, ([], []))
+                fused, eager = errors.setdefault(name, ([], []))
                 fused.append(oracle.error(o, e))
                 eager.append(oracle.error(t, e))
-    limits = {"parameters": 2.0, "input and states": 1.05}
-    for kind, (fused, eager) in errors.items():
+    for name, (fused, eager) in errors.items():
         ours, theirs = _quantiles(fused), _quantiles(eager)
-        assert (ours <= limits[kind] * theirs).all(), f"{kind}: {ours.tolist()}, {theirs.tolist()}"
+        assert (ours <= theirs).all(), f"{name}: fused {ours.tolist()}, eager {theirs.tolist()} ulp"
 
 
 # The pointwise part -----------------------------------------------------------------------------
@@ -160,11 +158,12 @@ def _pointwise(dtype: torch.dtype, count: int, old_cell: str, alpha: float = 1.0
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=ids)
-@pytest.mark.parametrize("alpha", [1.0, 0.5])  # alpha itself exact in every dtype
+@pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("old_cell", ["zero", "same sign"])
 def test_pointwise(old_cell: str, alpha: float, dtype: torch.dtype, record_property: Any) -> None:
-    """At most 4 ulp, where old_cell + candidate * gate does not cancel."""
-    count = 300 if dtype == torch.float64 else 4000
+    """At most 4 ulp, where old_cell + candidate * gate does not cancel; in float32 and below also
+    no more than eager's worst."""
+    count = 300 if dtype == torch.float64 else 20000
     arguments = _pointwise(dtype, count, old_cell, alpha)
     case = Case("pointwise", len(arguments.input), 3, 1, alpha=alpha)
     exact = oracle.exact(case, arguments)
@@ -177,6 +176,7 @@ def test_pointwise(old_cell: str, alpha: float, dtype: torch.dtype, record_prope
         )
     _record(record_property, "fused", dtype, f"pointwise {old_cell} alpha {alpha}", **worst)
     assert worst["ulp"] <= ULP_POINTWISE
+    assert dtype == torch.float64 or worst["ulp"] <= worst["eager_ulp"]
 
 
 def test_gates_beyond_exp_overflow() -> None:

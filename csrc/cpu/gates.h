@@ -102,8 +102,8 @@ void gates_backward(const GatesBackward<T>& args, int64_t begin, int64_t end) {
 // Enough columns at a time to read whole stretches of each row.
 constexpr int kSumVectors = 8;
 
-// Rows that are summed before their sum is added as one term, for the same reason as in matmul.h.
-constexpr int64_t kSumRows = 64;
+// Rows that are summed before their sum is added as one term, for the reason given in matmul.h.
+constexpr int64_t kSumRows = 8;
 
 template <class T, int Vectors, class Lanes>
 LLTM_INLINE void sum_columns(const ColumnSum<T>& args, int64_t column, Lanes lanes) {

@@ -2,7 +2,10 @@
 // the register tile. Included like simd.h.
 #pragma once
 
-constexpr int64_t kDepthBlock = 256;
+// A block's sum is added as one term, so that errors grow with the blocks and with the terms of one
+// block, not with all terms. At 32 a sum over all steps is as right as eager's, which adds one
+// short sum a step; longer blocks are up to 8 % faster and up to a quarter more wrong.
+constexpr int64_t kDepthBlock = 32;
 
 // to[k][lane] = from(k, lane) for the lanes there are, else zero.
 template <class T>
@@ -51,7 +54,6 @@ struct Block {
                        ? packed_a + i * depth
                        : args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride;
       tile_of<T, vectors>(count)(operands, &sums.at[0][0][0], false);
-      // A block's sum is added as one term: errors grow with the blocks, not with the terms.
       if (args.add || depth_at > 0) {
         write<true>(sums, to, count, columns);
       } else {

@@ -51,11 +51,12 @@ LLTM_INLINE V polynomial(const T (&coefficients)[N], V x) {
   return sum;
 }
 
-// exp(x) = 2^n (1 + q), with n an integer and q = expm1(r), |r| <= ln(2) / 2.
+// exp(x) = 2^n (1 + r + tail), with n an integer, |r| <= ln(2) / 2 and tail = expm1(r) - r.
 template <class V, class I>
 struct Reduced {
   I n;
-  V q;
+  V r;
+  V tail;
 };
 
 template <class T, class V = typename VectorOf<T>::type, class I = typename VectorOf<T>::bits>
@@ -64,8 +65,8 @@ LLTM_INLINE Reduced<V, I> reduce(V x) {
   const V shifted = x * C::kLog2E + C::kRound;
   const V n = shifted - C::kRound;
   const V r = x - n * C::kLn2High - n * C::kLn2Low;
-  const V q = r + r * r * polynomial(C::kExpm1, r);
-  return {bit_cast<I>(shifted) - bit_cast<I>(broadcast(C::kRound)), q};
+  return {bit_cast<I>(shifted) - bit_cast<I>(broadcast(C::kRound)), r,
+          r * r * polynomial(C::kExpm1, r)};
 }
 
 // 2^(n + kLift), a normal number wherever 2^n is that or subnormal.
@@ -94,7 +95,8 @@ struct ExpPair {
 
 template <class T, class V>
 LLTM_INLINE ExpPair<V> exp_of_negative(V x) {
-  const auto [n, q] = reduce<T>(clamp_low(x, Constants<T>::kLowest));
+  const auto [n, r, tail] = reduce<T>(clamp_low(x, Constants<T>::kLowest));
+  const V q = r + tail;
   const V lifted = lifted_power_of_two<T>(n);
   const V scale = lifted * Constants<T>::kUnlift;
   return {(q + T(1)) * lifted * Constants<T>::kUnlift, scale * q + (scale - T(1))};
@@ -123,11 +125,24 @@ LLTM_INLINE VDouble copy_sign(VDouble magnitude, VDouble sign) {
   return bit_cast<VDouble>(bit_cast<VLong>(magnitude) | (bit_cast<VLong>(sign) & INT64_MIN));
 }
 
-// 1 / (1 + exp(-x)), through exp(-|x|), which cannot overflow.
+// 1 / (1 + exp(-x)) as a quotient of 1 or e by 1 + e, where e = exp(-|x|) cannot overflow. What was
+// rounded off e and 1 + e is kept, and goes into one Newton step of the quotient: the remainder
+// needs no better 1 / (1 + e) than the straight line that is 4 % off.
 template <class T, class V>
 LLTM_INLINE V sigmoid_of(V x) {
-  const V e = exp_of_negative<T>(negative(x)).exp;
-  return (x < T(0) ? e : broadcast(T(1))) / (e + T(1));
+  const auto [n, r, tail] = reduce<T>(clamp_low(negative(x), Constants<T>::kLowest));
+  const V power = lifted_power_of_two<T>(n) * Constants<T>::kUnlift;
+  const V q = r + tail;
+  const V significand = q + T(1);
+  const V e = significand * power;
+  const V e_low = (q - (significand - T(1))) * power;
+  const V sum = e + T(1);
+  const V sum_low = e - (sum - T(1)) + e_low;
+  const V above = x < T(0) ? e : broadcast(T(1));
+  const V above_low = x < T(0) ? e_low : V{};
+  const V quotient = above / sum;
+  const V remainder = (above - quotient * sum) + (above_low - quotient * sum_low);
+  return quotient + remainder * (T(1.457) - T(0.5) * sum);
 }
 
 // Near 0 a polynomial, else 1 - 2 e / (1 + e) with e = exp(-2 |x|): there the fraction is small
