@@ -43,7 +43,11 @@ def copy_checkout(namespace: dict[str, Any]) -> None:
     """Give a page a checkout of its own, complete with the library that is installed here."""
     folder = Path(tempfile.mkdtemp(prefix="lltm-docs-"))
     listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, text=True, capture_output=True, check=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=True,
     )
     for name in listed.stdout.splitlines():
         if (ROOT / name).is_file():

@@ -7,34 +7,29 @@ inputs at once before the loop, and adding the bias there, leaves one sum for al
 
 The table compares each stage of that story with ``nn.LSTM``, with ``torch.compile``, which tells
 the story again by other means, and with ``lltm``. The same two fusers then meet a function without
-any matrix: the intersection over union of boxes.
+any matrix: the intersection over union of boxes, fused_iou.py.
 
     python examples/fast_rnns.py [--out FOLDER] [--device cuda]
 
-After "Optimizing CUDA Recurrent Neural Networks with TorchScript", "Fast LSTMs in PyTorch" and
-"Automatic optimization with the PyTorch JIT".
+After "Optimizing CUDA Recurrent Neural Networks with TorchScript" and "Fast LSTMs in PyTorch".
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
+import fused_iou
 import torch
-from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
-from timing import Timing, interleaved
+from shared.fusers import compiled, script
+from shared.picture import bars
+from shared.timing import interleaved, show, table
 from torch import Tensor, nn
-from torch._inductor import metrics
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lltm
@@ -63,13 +58,7 @@ def gates_to_state(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cell(
-    x: Tensor,
-    h: Tensor,
-    c: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor,
-    b_hh: Tensor,
+    x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> tuple[Tensor, Tensor]:
     """One step, everything in it: what one would write first."""
     gates = torch.mm(x, w_ih.t()) + torch.mm(h, w_hh.t()) + b_ih + b_hh
@@ -77,13 +66,7 @@ def cell(
 
 
 def plain_loop(
-    input: Tensor,
-    h: Tensor,
-    c: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor,
-    b_hh: Tensor,
+    input: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> Tensor:
     """The cell, once a step."""
     outputs: list[Tensor] = []
@@ -94,13 +77,7 @@ def plain_loop(
 
 
 def premultiplied_loop(
-    input: Tensor,
-    h: Tensor,
-    c: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor,
-    b_hh: Tensor,
+    input: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> Tensor:
     """All inputs multiplied at once; the biases still added, their gradients summed, per step."""
     outputs: list[Tensor] = []
@@ -116,26 +93,8 @@ def hoisted_step(x: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> tuple[Tensor,
     return gates_to_state(x + torch.mm(h, w_hh.t()), c)
 
 
-def hoisted_loop(
-    input: Tensor,
-    h: Tensor,
-    c: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor,
-    b_hh: Tensor,
-) -> Tensor:
+def hoisted_loop(step: Callable[..., tuple[Tensor, Tensor]]) -> Loop:
     """The biases added before the loop, too: one sum over steps and batch is their gradient."""
-    outputs: list[Tensor] = []
-    for x in torch.nn.functional.linear(input, w_ih, b_ih + b_hh).unbind(0):
-        h, c = hoisted_step(x, h, c, w_hh)
-        outputs.append(h)
-    return torch.stack(outputs)
-
-
-def compiled_loop() -> Loop:
-    """The hoisted loop around a step that torch.compile has fused."""
-    step = torch.compile(hoisted_step, fullgraph=True, dynamic=False)
 
     def loop(
         input: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
@@ -149,23 +108,15 @@ def compiled_loop() -> Loop:
     return loop
 
 
-def script(function: Callable[..., Any]) -> Callable[..., Any]:
-    """TorchScript, which torch calls deprecated in favour of torch.compile: this tells history."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return torch.jit.script(function)
-
-
 def stages() -> dict[str, Loop]:
     """The LSTMs written in Python."""
-    compiled = {"torch.compile": compiled_loop()} if shutil.which("c++") else {}
     return {
         "eager": plain_loop,
         "TorchScript": script(plain_loop),
         "TorchScript, premultiplied": script(premultiplied_loop),
-        "TorchScript, biases hoisted": script(hoisted_loop),
-        "eager, biases hoisted": hoisted_loop,
-        **compiled,
+        "TorchScript, biases hoisted": script(hoisted_loop(hoisted_step)),
+        "eager, biases hoisted": hoisted_loop(hoisted_step),
+        **{name: hoisted_loop(step) for name, step in compiled(hoisted_step).items()},
     }
 
 
@@ -302,114 +253,11 @@ def measure(problem: Problem, rounds: int, device: str) -> list[dict[str, Any]]:
     loops = stages()
     check(problem, loops)
     functions = problem.functions(loops)
-    timings = interleaved(functions, problem.parameters, rounds, device)
-    base = timings[BASELINE]
-    return [
-        {
-            "name": name,
-            "forward_us": timing.forward,
-            "backward_us": timing.backward,
-            "ratio": _ratios(timing, base),
-            "reported": REPORTED.get(name),
-            "sums_in_backward": sums_in_backward(functions[name]),
-        }
-        for name, timing in timings.items()
-    ]
-
-
-def _ratios(timing: Timing, base: Timing) -> dict[str, float]:
-    return {
-        "forward": timing.forward / base.forward,
-        "backward": timing.backward / base.backward,
-        "both": timing.both / base.both,
-    }
-
-
-# Intersection over union ------------------------------------------------------------------------
-
-
-def iou(
-    x1: Tensor,
-    y1: Tensor,
-    w1: Tensor,
-    h1: Tensor,
-    x2: Tensor,
-    y2: Tensor,
-    w2: Tensor,
-    h2: Tensor,
-) -> Tensor:
-    """Shared area of two boxes (corner, width, height), as a part of the area they cover."""
-    width = (torch.min(x1 + w1, x2 + w2) - torch.max(x1, x2)).clamp(min=0.0)
-    height = (torch.min(y1 + h1, y2 + h2) - torch.max(y1, y2)).clamp(min=0.0)
-    shared = width * height
-    return shared / (w1 * h1 + w2 * h2 - shared).clamp(min=1e-5)
-
-
-def boxes(count: int, device: str) -> list[Tensor]:
-    """Two lists of ``count`` boxes, as x, y, w, h each."""
-    torch.manual_seed(0)
-    return [each.exp().to(device).requires_grad_() for each in torch.randn(8, count)]
-
-
-def measure_iou(count: int, rounds: int, device: str) -> list[dict[str, Any]]:
-    """Eager, and fused by torch.compile in both directions, each checked against eager."""
-    arguments = boxes(count, device)
-    functions: dict[str, Callable[..., Tensor]] = {"eager": iou, "TorchScript": script(iou)}
-    if shutil.which("c++"):
-        functions["torch.compile"] = torch.compile(iou, fullgraph=True, dynamic=False)
-    metrics.reset()
-    expected = torch.autograd.grad(iou(*arguments).sum(), arguments)
-    for function in functions.values():
-        torch.testing.assert_close(function(*arguments), iou(*arguments), **CLOSE)
-        found = torch.autograd.grad(function(*arguments).sum(), arguments)
-        torch.testing.assert_close(found, expected, **CLOSE)
-    kernels = {"torch.compile": metrics.generated_kernel_count}
-    losses = {name: (lambda each=each: each(*arguments).sum()) for name, each in functions.items()}
-    timings = interleaved(losses, arguments, rounds, device)
-    return [
-        {
-            "name": name,
-            "forward_us": timing.forward,
-            "backward_us": timing.backward,
-            "ratio": _ratios(timing, timings["eager"]),
-            "kernels": kernels.get(name),
-        }
-        for name, timing in timings.items()
-    ]
-
-
-# Show -------------------------------------------------------------------------------------------
-
-
-def show(title: str, rows: list[dict[str, Any]], last: str) -> None:
-    """A table of ratios, with one more column of the row's own facts."""
-    table = Table(title=title)
-    table.add_column("")
-    for name in ("forward", "backward", "both", "us, both", last):
-        table.add_column(name, justify="right")
+    rows = table(interleaved(functions, problem.parameters, rounds, device), BASELINE)
     for row in rows:
-        ratios = (f"{row['ratio'][name]:.2f}" for name in ("forward", "backward", "both"))
-        both = f"{row['forward_us'] + row['backward_us']:.0f}"
-        fact = row.get("sums_in_backward", row.get("kernels"))
-        table.add_row(row["name"], *ratios, both, "-" if fact is None else str(fact))
-    Console(width=100).print(table)
-
-
-def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """The ratios as bars, forward and backward of each row side by side."""
-    with mpl.rc_context({"svg.hashsalt": "lltm"}):
-        figure = Figure(figsize=(8, 0.6 * len(rows) + 1), layout="constrained")
-        axes = figure.subplots()
-        places = range(len(rows))
-        for shift, name in ((-0.2, "forward"), (0.2, "backward")):
-            values = [row["ratio"][name] for row in rows]
-            axes.barh([place + shift for place in places], values, 0.4, label=name)
-        axes.set_yticks(places, [row["name"] for row in rows])
-        axes.invert_yaxis()
-        axes.axvline(1.0, color="black", linewidth=1)
-        axes.set_xlabel(f"time of {BASELINE}")
-        axes.legend()
-        figure.savefig(path, metadata={"Date": None})
+        row["reported"] = REPORTED.get(row["name"])
+        row["sums_in_backward"] = sums_in_backward(functions[row["name"]])
+    return rows
 
 
 def main() -> None:
@@ -417,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The fast-RNN story, retold and timed.")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sizes", type=int, nargs=4, metavar=("T", "B", "F", "S"))
-    parser.add_argument("--boxes", type=int, default=100_000)
+    parser.add_argument("--boxes", type=int, default=fused_iou.BOXES)
     parser.add_argument("--rounds", type=int, default=50, help="timed calls of each row")
     parser.add_argument("--out", type=Path, default=Path("fast_rnns_output"))
     options = parser.parse_args()
@@ -432,19 +280,20 @@ def main() -> None:
     print("_grad_sum_to_size: the gradient of a bias that was broadcast over the batch.\n")
 
     rows = measure(Problem.make(*sizes, options.device), options.rounds, options.device)
-    show(f"times of {BASELINE}; T, B, F, S = {sizes}, {options.device}", rows, "sums in backward")
+    title = f"times of {BASELINE}; T, B, F, S = {sizes}, {options.device}"
+    show(title, rows, "sums_in_backward")
     for name, (backward, both) in REPORTED.items():
         print(f"reported then, on a GPU against cuDNN: {name} {backward} backward, {both} in all\n")
-    over = measure_iou(options.boxes, options.rounds, options.device)
-    show(f"intersection over union of {options.boxes} boxes; times of eager", over, "kernels")
 
     options.out.mkdir(parents=True, exist_ok=True)
-    twin = {"sizes": sizes, "graphs": outlines, "lstm": rows, "iou": over}
+    twin = {"sizes": sizes, "graphs": outlines, "lstm": rows}
     (options.out / "table.json").write_text(json.dumps(twin, indent=1) + "\n", encoding="utf-8")
-    plot(rows, options.out / "table.svg")
+    bars({row["name"]: row["ratio"] for row in rows}, title, options.out / "table.svg")
     print(
-        f"the tables are in {options.out / 'table.json'}, as a picture {options.out / 'table.svg'}"
+        f"the table is in {options.out / 'table.json'}, its picture in {options.out / 'table.svg'}"
     )
+
+    fused_iou.run(options.boxes, options.rounds, options.device, options.out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ Each step is checked against the one before, outputs and gradients, and then all
 run, beside the figures that the tutorial reported. The sources of steps 2 and 3 are in
 examples/scratch_extension.
 
-    python examples/lltm_from_scratch.py [--json FILE]
+    python examples/lltm_from_scratch.py [--out FOLDER]
 
 After the tutorial "Custom C++ and CUDA Extensions".
 """
@@ -35,7 +35,8 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
-from timing import Timing, interleaved
+from shared.picture import bars
+from shared.timing import Timing, interleaved
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 from torch.utils import cpp_extension
@@ -284,11 +285,32 @@ def show(steps: list[Step], timings: dict[Step, Timing]) -> None:
     Console().print(table)
 
 
+def plot(steps: list[Step], timings: dict[Step, Timing], path: Path) -> None:
+    """The table as bars: what was measured here beside what the tutorial reported."""
+    here = {
+        step: {"forward": timing.forward, "backward": timing.backward}
+        for step, timing in timings.items()
+    }
+    then = {
+        step: {"forward, tutorial": step.reported[0], "backward, tutorial": step.reported[1]}
+        for step in steps
+        if step.reported
+    }
+    rows = {
+        f"{step.name}\n{step.device}" + (f", {why}" if (why := obstacle(step)) else ""): here.get(
+            step, {}
+        )
+        | then.get(step, {})
+        for step in steps
+    }
+    bars(rows, f"microseconds; B, F, S = {BATCH}, {FEATURES}, {STATE}, float32", path)
+
+
 def main() -> None:
     """Build, check, time."""
     parser = argparse.ArgumentParser(description="From a Python module to a CUDA kernel.")
-    parser.add_argument("--json", type=Path, help="write the table here, for machines")
     parser.add_argument("--rounds", type=int, default=1000, help="timed calls of each step")
+    parser.add_argument("--out", type=Path, default=Path("lltm_from_scratch_output"))
     options = parser.parse_args()
 
     builds = build()
@@ -299,14 +321,19 @@ def main() -> None:
     show(steps, timings)
     for what, took in builds.items():
         print(f"{what}: {took:.1f} s")
-    if options.json:
-        rows = [
-            {"step": step.name, "device": step.device, "reported": step.reported}
-            | (asdict(timings[step]) if step in timings else {"obstacle": obstacle(step)})
-            for step in steps
-        ]
-        twin = {"steps": rows, "build_seconds": builds}
-        options.json.write_text(json.dumps(twin, indent=1) + "\n", encoding="utf-8")
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {"step": step.name, "device": step.device, "reported": step.reported}
+        | (asdict(timings[step]) if step in timings else {"obstacle": obstacle(step)})
+        for step in steps
+    ]
+    twin = {"steps": rows, "build_seconds": builds}
+    (options.out / "table.json").write_text(json.dumps(twin, indent=1) + "\n", encoding="utf-8")
+    plot(steps, timings, options.out / "table.svg")
+    print(
+        f"the table is in {options.out / 'table.json'}, its picture in {options.out / 'table.svg'}"
+    )
 
 
 if __name__ == "__main__":

@@ -23,12 +23,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import torch
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from shared.picture import picture
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 from torch.nn.parallel import DistributedDataParallel
@@ -241,9 +240,7 @@ def mean_over_processes(value: Tensor) -> float:
 
 def plot(losses: dict[str, list[float]], path: Path) -> None:
     """The loss of each backend over the steps, as SVG; thick lines first, so that all are seen."""
-    with mpl.rc_context({"svg.hashsalt": "lltm"}):
-        figure = Figure(figsize=(7, 4), layout="constrained")
-        axes = figure.subplots()
+    with picture(path, (7, 4)) as axes:
         for place, (name, values) in enumerate(losses.items()):
             width = 1.5 + 3 * (len(losses) - 1 - place)
             axes.plot(range(1, len(values) + 1), values, label=name, linewidth=width)
@@ -251,7 +248,6 @@ def plot(losses: dict[str, list[float]], path: Path) -> None:
         axes.set_ylabel("cross-entropy, nats a character")
         axes.set_yscale("log")
         axes.legend()
-        figure.savefig(path, metadata={"Date": None})
 
 
 def compare(losses: dict[str, list[float]]) -> dict[str, float]:

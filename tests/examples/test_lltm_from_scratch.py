@@ -13,7 +13,7 @@ def example(load):
 
 
 def test_builds_checks_and_times_every_step(run, tmp_path):
-    output = run("lltm_from_scratch", "--rounds", "3", "--json", "table.json")
+    output = run("lltm_from_scratch", "--rounds", "3")
 
     first, unchanged, changed = output.split("just in time, ")[1:4]
     assert all(name in first for name in ("binding.cpp", "cell.cpp", "scratch_jit.so"))
@@ -23,7 +23,8 @@ def test_builds_checks_and_times_every_step(run, tmp_path):
     assert "binding.cpp" not in changed
     assert "steps checked, each against the one before" in output
 
-    table = json.loads((tmp_path / "table.json").read_text())
+    folder = tmp_path / "lltm_from_scratch_output"
+    table = json.loads((folder / "table.json").read_text())
     gpu = torch.cuda.is_available()
     for row in table["steps"]:
         if row["device"] == "cpu" or gpu:
@@ -36,6 +37,7 @@ def test_builds_checks_and_times_every_step(run, tmp_path):
     assert [349, 444] in reported
     assert reported[-3:] == [[188, 411], [150, 393], [129, 305]]
     assert ("not run: no GPU" in output) == (not gpu)
+    assert (folder / "table.svg").read_text().startswith("<?xml")
 
 
 def test_the_python_module_is_the_tutorials(example):

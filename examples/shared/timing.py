@@ -6,9 +6,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from rich.console import Console
 from rich.progress import track
+from rich.table import Table
 from torch import Tensor
 
 
@@ -23,6 +26,14 @@ class Timing:
     def both(self) -> float:
         """Forward and backward."""
         return self.forward + self.backward
+
+    def ratio(self, base: Timing) -> dict[str, float]:
+        """This as a part of another, for each direction and both."""
+        return {
+            "forward": self.forward / base.forward,
+            "backward": self.backward / base.backward,
+            "both": self.both / base.both,
+        }
 
 
 def _now(device: str) -> float:
@@ -70,3 +81,28 @@ def interleaved(
         )
         for name, timings in seen.items()
     }
+
+
+def table(timings: Mapping[str, Timing], base: str) -> list[dict[str, Any]]:
+    """A row for each timing: its name, its microseconds, and its ratio to that of ``base``."""
+    return [
+        {
+            "name": name,
+            "forward_us": timing.forward,
+            "backward_us": timing.backward,
+            "ratio": timing.ratio(timings[base]),
+        }
+        for name, timing in timings.items()
+    ]
+
+
+def show(title: str, rows: Sequence[Mapping[str, Any]], fact: str) -> None:
+    """Print a table of ratios; its last column is a fact of the row's own, "-" where it is None."""
+    printed = Table("", title=title)
+    for name in ("forward", "backward", "both", "us, both", fact.replace("_", " ")):
+        printed.add_column(name, justify="right")
+    for row in rows:
+        ratios = (f"{row['ratio'][name]:.2f}" for name in ("forward", "backward", "both"))
+        both = f"{row['forward_us'] + row['backward_us']:.0f}"
+        printed.add_row(row["name"], *ratios, both, "-" if row[fact] is None else str(row[fact]))
+    Console(width=100).print(printed)
