@@ -314,6 +314,8 @@ def main() -> None:
     options = parser.parse_args()
 
     builds = build()
+    # A cell this small gives a second thread nothing to do, and a busy neighbour would stop both.
+    torch.set_num_threads(1)
     steps = road()
     running = [step for step in steps if obstacle(step) is None]
     check(running)

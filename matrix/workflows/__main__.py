@@ -19,6 +19,7 @@ from matrix.workflows.rehearse import FAILURE, SKIPPED, Done, Rehearsal
 
 STYLES = {"passed": "green", "success": "green", "failed": "red", FAILURE: "red"}
 FOLDER = ROOT / "build" / "rehearsal"
+ENVIRONMENTS = ROOT / "build" / "rehearsal-environments"
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -68,8 +69,8 @@ def run_rehearsal(chosen: argparse.Namespace, console: Console) -> int:
     programs = FOLDER / "programs"
     programs.mkdir(parents=True)
     own = Path(sys.executable).parent
-    # Jobs share the sessions' environments, as they would a warm cache.
-    pipx = f'exec "{own / "pipx"}" run nox --envdir "{FOLDER / "nox"}" "${{@:3}}"'
+    # Jobs, and rehearsals of other parts, share the sessions' environments as a warm cache.
+    pipx = f'exec "{own / "pipx"}" run nox --envdir "{ENVIRONMENTS}" "${{@:3}}"'
     (programs / "pipx").write_text(f"#!/usr/bin/env bash\n{pipx}\n", encoding="utf-8")
     (programs / "pipx").chmod(0o755)
     rest = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != own]
