@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 from lltm import _library, backends, functional, jit, ops, reference
@@ -32,7 +33,9 @@ def _is_being_explained() -> bool:
     return sys.argv[:1] == ["-m"] and "lltm" in arguments[arguments.index("-m") + 1 :][:1]
 
 
+@functools.cache
 def _load() -> None:
+    """Load and register, once in a process: a second time would register every op again."""
     build = _library.load()
     ops.register("lltm", native=build.binding == "native")
     _library.announce(build.binding, "lltm")

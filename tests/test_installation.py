@@ -72,3 +72,15 @@ def test_explanation(tmp_path: Path) -> None:
     assert {row["name"] for row in facts["backends"] if row["available"]} == {
         row.name for row in lltm.backends.available()
     }
+
+
+@pytest.mark.subprocess
+def test_explanation_within_a_process_that_uses_lltm(tmp_path: Path) -> None:
+    """Nothing is registered twice."""
+    code = "import lltm, lltm.__main__ as program; raise SystemExit(program.main(['--json']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert json.loads(done.stdout)["sound"] is True

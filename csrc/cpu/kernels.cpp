@@ -1,8 +1,10 @@
 // Which kernel set serves this processor.
 #include "kernels.h"
 
+#include <torch/headeronly/util/Exception.h>
+
 #include <cstdlib>
-#include <cstring>
+#include <string>
 
 #include "kernel_sets.h"
 
@@ -25,12 +27,16 @@ const KernelSet& choose() {
 #else
   const Candidate candidates[] = {{&kBaseline, true}};
 #endif
-  const char* wanted = std::getenv("LLTM_CPU_CAPABILITY");
+  const char* variable = std::getenv("LLTM_CPU_CAPABILITY");
+  const std::string wanted = variable ? variable : "";
+  std::string here;
   for (const Candidate& candidate : candidates) {
     if (!candidate.runs_here) continue;
-    if (!wanted || !*wanted || std::strcmp(wanted, candidate.set->name) == 0) return *candidate.set;
+    if (wanted.empty() || wanted == candidate.set->name) return *candidate.set;
+    here += (here.empty() ? "" : ", ") + std::string(candidate.set->name);
   }
-  return kBaseline;
+  STD_TORCH_CHECK(false, "lltm: LLTM_CPU_CAPABILITY must be ", here, " on this processor, got ",
+                  wanted);
 }
 
 }  // namespace

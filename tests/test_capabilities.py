@@ -1,0 +1,57 @@
+"""Every instruction set that this processor runs, not only the best: ``LLTM_CPU_CAPABILITY``."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import lltm  # noqa: F401 - registers the ops
+
+CAPABILITIES = ("baseline", "avx2", "avx512") if platform.machine() == "x86_64" else ("baseline",)
+"""Slowest first, as ``torch.ops.lltm.cpu_capability`` calls them."""
+BEST = torch.ops.lltm.cpu_capability()
+HERE = CAPABILITIES[: CAPABILITIES.index(BEST) + 1]
+SUITE = ("test_equivalence.py", "test_oracle.py")
+# Eager's error is not theirs to match: its products use the best instructions there are.
+SELECTION = "(fused or pointwise) and not every_batch_size and not normwise and not eager"
+
+pytestmark = pytest.mark.subprocess
+
+
+def run(capability: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "LLTM_CPU_CAPABILITY": capability},
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("capability", HERE[:-1])
+def test_the_suite_of_values_passes_on_lesser_processors(capability: str) -> None:
+    """The best one's is this very run."""
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", SELECTION)
+    done = run(capability, "-m", "pytest", *options, *SUITE)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("capability", HERE)
+def test_the_capability_asked_for_is_the_one_in_use(capability: str) -> None:
+    done = run(capability, "-c", "import torch, lltm; print(torch.ops.lltm.cpu_capability())")
+    assert done.stdout.split() == [capability], done.stderr
+
+
+def test_an_unknown_capability_is_refused() -> None:
+    done = run("avx3", "-c", "import torch, lltm; torch.ops.lltm.cpu_capability()")
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert f"LLTM_CPU_CAPABILITY must be {', '.join(reversed(HERE))}" in last
+    assert last.endswith("got avx3")
