@@ -342,6 +342,29 @@ def _each(op: Any, size: int, in_dims: Sequence[Any], args: Sequence[Any]) -> An
     return tuple(stacked), (0,) * len(stacked)
 
 
+# Composed ops -----------------------------------------------------------------------------------
+
+
+def _traced(family: Family) -> Callable[..., tuple[Tensor, ...]]:
+    """What a compiler traces in the place of the composed C++ op, which asks for sizes as numbers.
+
+    The same ATen operations; here sizes stay symbols, so that a new size is no new graph.
+    """
+
+    def traced(
+        input: Tensor,
+        weights: Tensor,
+        bias: Tensor | None,
+        h: Tensor,
+        c: Tensor,
+        alpha: float = 1.0,
+    ) -> tuple[Tensor, ...]:
+        family.check(input, weights, bias, h, c, alpha)
+        return family.reference(input, weights, bias, h, c, alpha)
+
+    return traced
+
+
 # Registration -----------------------------------------------------------------------------------
 
 _libraries: list[torch.library.Library] = []
@@ -364,7 +387,10 @@ def register(namespace: str, native: bool) -> None:
         backward = f"{namespace}::{family.name}_backward"
         torch.library.register_fake(backward, _fake_backward(family), lib=library)
         torch.library.register_vmap(backward, _vmap_backward(family), lib=library)
-        if not native:
+        if native:
+            composite = torch._C.DispatchKey.CompositeImplicitAutograd
+            family.op("_aten").py_impl(composite)(_traced(family))
+        else:
             library.impl(family.name, _autograd(family), "Autograd")
         library.impl(f"{family.name}_forward", _autograd_forward(family), "Autograd")
         library.impl(f"{family.name}_backward", _autograd_backward(family), "Autograd")
