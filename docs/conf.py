@@ -40,7 +40,7 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True, "show-inheritance": False, "no-value": True}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Source", "notes_style")]
@@ -49,5 +49,8 @@ copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
+html_use_index = html_domain_indices = False  # the reference is one page, and there is a search
 html_title = f"lltm {version}"
 html_show_sphinx = False

@@ -34,7 +34,7 @@ def bars(rows: Mapping[str, Mapping[str, float]], label: str, path: Path) -> Non
     """
     columns = list(dict.fromkeys(column for values in rows.values() for column in values))
     height = BAR / len(columns)
-    with picture(path, (8, (0.25 * len(columns) + 0.15) * len(rows) + 1.2)) as axes:
+    with picture(path, (8, (0.16 * len(columns) + 0.12) * len(rows) + 1)) as axes:
         for at, column in enumerate(columns):
             here = {place: row[column] for place, row in enumerate(rows.values()) if column in row}
             places = [place + height * (at - (len(columns) - 1) / 2) for place in here]
@@ -42,6 +42,6 @@ def bars(rows: Mapping[str, Mapping[str, float]], label: str, path: Path) -> Non
             axes.bar_label(drawn, fmt="%.3g", padding=3, fontsize="small")
         axes.set_yticks(range(len(rows)), list(rows))
         axes.invert_yaxis()
-        axes.margins(x=0.1)
+        axes.margins(x=0.1, y=0.02)
         axes.set_xlabel(label)
-        axes.legend()
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(columns))
