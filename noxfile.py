@@ -201,6 +201,20 @@ def report_nightly(session: nox.Session) -> None:
     session.run("python", "-m", "matrix.workflows", "issue", *session.posargs)
 
 
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Build with the CUDA kernels and run the op's tests on this machine's GPU; needs nvcc."""
+    session.install(f"torch=={TORCH}")
+    # Without this every GPU test would be left out, and what is left would pass.
+    seen = "torch.cuda.is_available() or sys.exit('not run: torch sees no GPU here')"
+    session.run("python", "-c", f"import sys, torch; {seen}")
+    install(session, "build", "test")
+    session.install(
+        "--no-build-isolation", "--no-deps", "--force-reinstall", ".", env={"LLTM_CUDA": "1"}
+    )
+    session.run("pytest", *(session.posargs or ["-n", "2", "--ignore=tests/matrix"]))
+
+
 @nox.session(name="cuda-report")
 def cuda_report(session: nox.Session) -> None:
     """Count every CUDA kernel's registers and spills; needs nvcc and no GPU: `-- --arch sm_90`."""
