@@ -23,6 +23,8 @@ TORCH = next(
     for release in MATRIX["torch"]
     if release["version"].startswith(f"{MATRIX['stable']['headers']}.")
 )
+# What is left of the suite without the tests of the repository's own tool.
+OF_THE_OP = ("--ignore=tests/matrix", "--ignore=tests/conda")
 CXX_SOURCES = ("*.h", "*.inc", "*.cpp", "*.cu", "*.cuh")
 
 
@@ -124,11 +126,11 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session
 def wheel_tests(session: nox.Session) -> None:
-    """Install the wheel in dist/ and run the op's tests on it; arguments go to pytest."""
+    """Install the wheel in dist/ and run the op's tests on it; further arguments go to pytest."""
     install(session, "test")
     session.install(f"torch=={TORCH}")
     session.install("--no-index", "--no-deps", "--force-reinstall", "--find-links=dist", "lltm")
-    session.run("pytest", *(session.posargs or ["-n", "2", "--ignore=tests/matrix"]))
+    session.run("pytest", *OF_THE_OP, *(session.posargs or ["-n", "2"]))
 
 
 @nox.session
@@ -212,7 +214,7 @@ def gpu(session: nox.Session) -> None:
     session.install(
         "--no-build-isolation", "--no-deps", "--force-reinstall", ".", env={"LLTM_CUDA": "1"}
     )
-    session.run("pytest", *(session.posargs or ["-n", "2", "--ignore=tests/matrix"]))
+    session.run("pytest", *OF_THE_OP, *(session.posargs or ["-n", "2"]))
 
 
 @nox.session(name="cuda-report")
