@@ -7,7 +7,6 @@
 #include <cstring>
 #include <optional>
 #include <tuple>
-#include <vector>
 
 #include "../contract.h"
 #include "dispatch.h"
@@ -161,7 +160,7 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
                                     const Tensor& weights_, const std::optional<Tensor>& bias_,
                                     const Tensor& old_h_, const Tensor& old_cell,
                                     const Tensor& new_cell_, const Tensor& gates_, double alpha,
-                                    const std::vector<bool>& needs) {
+                                    const typename Api::Needs& needs) {
   const char* op = "cell_backward";
   const CellSizes sizes = check_cell<Api>(op, input_, weights_, bias_, old_h_, old_cell, alpha);
   const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;

@@ -8,7 +8,6 @@
 #include <optional>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "../contract.h"
 #include "../cpu/types.h"
@@ -81,7 +80,9 @@ Gradients<Tensor> gradients(const Tensor& like, const std::optional<Tensor>& d_i
           or_nothing(d_old_cell)};
 }
 
-inline void check_needs(const char* op, const std::vector<bool>& needs, bool has_bias) {
+// bool[5] comes as a std::vector or a std::array: Api::Needs.
+template <class Needs>
+void check_needs(const char* op, const Needs& needs, bool has_bias) {
   STD_TORCH_CHECK(needs.size() == kArguments, "lltm::", op, ": needs_input_grad must have ",
                   static_cast<int>(kArguments), " entries, got ", needs.size());
   STD_TORCH_CHECK(has_bias || !needs[kBias], "lltm::", op,

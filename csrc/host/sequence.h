@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <tuple>
-#include <vector>
 
 #include "../contract.h"
 #include "cell.h"
@@ -299,7 +298,7 @@ Gradients<Tensor> sequence_backward_cpu(
     const std::optional<Tensor>& grad_output_, const std::optional<Tensor>& grad_h_n_,
     const std::optional<Tensor>& grad_c_n_, const Tensor& input_, const Tensor& weights_,
     const std::optional<Tensor>& bias_, const Tensor& h0_, const Tensor& c0, const Tensor& output_,
-    const Tensor& cells_, const Tensor& gates_, double alpha, const std::vector<bool>& needs) {
+    const Tensor& cells_, const Tensor& gates_, double alpha, const typename Api::Needs& needs) {
   const char* op = "sequence_backward";
   const SequenceSizes sizes = check_sequence<Api>(op, input_, weights_, bias_, h0_, c0, alpha);
   const int64_t batch = sizes.cell.batch, features = sizes.cell.features, state = sizes.cell.state;

@@ -7,10 +7,12 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 
+#include <array>
 #include <initializer_list>
 #include <string>
 #include <type_traits>
 
+#include "../contract.h"
 #include "../cpu/types.h"
 #include "../host/matrix.h"
 
@@ -37,6 +39,7 @@ struct TorchDtype<cpu::Half> {
 
 struct Api {
   using Tensor = at::Tensor;
+  using Needs = std::array<bool, kArguments>;
 
   static bool same_device(const Tensor& a, const Tensor& b) { return a.device() == b.device(); }
   static std::string device_name(const Tensor& tensor) { return tensor.device().str(); }
@@ -64,16 +67,27 @@ struct Api {
   // c = a b, through the BLAS that torch uses.
   template <class T>
   static void matmul(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
-    Tensor c_tensor = borrow(c);
-    at::mm_out(c_tensor, borrow(a), borrow(b));
+    multiply(at::kCPU, c, a, b);
+  }
+
+ protected:
+  template <class T>
+  static void multiply(at::Device device, const Matrix<T>& c, const Matrix<const T>& a,
+                       const Matrix<const T>& b) {
+    Tensor c_tensor = borrow(device, c);
+    at::mm_out(c_tensor, borrow(device, a), borrow(device, b));
   }
 
  private:
   template <class T>
-  static Tensor borrow(const Matrix<T>& matrix) {
+  static Tensor borrow(at::Device device, const Matrix<T>& matrix) {
     using Stored = std::remove_const_t<T>;
-    return at::from_blob(const_cast<Stored*>(matrix.data), {matrix.rows, matrix.columns},
-                         {matrix.row_stride, matrix.column_stride}, TorchDtype<Stored>::value);
+    // The device is named, because else torch asks the driver whose memory it is.
+    return at::for_blob(const_cast<Stored*>(matrix.data), {matrix.rows, matrix.columns})
+        .strides({matrix.row_stride, matrix.column_stride})
+        .target_device(device)
+        .options(at::device(device).dtype(TorchDtype<Stored>::value))
+        .make_tensor();
   }
 };
 

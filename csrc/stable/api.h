@@ -10,6 +10,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "../cpu/types.h"
 #include "../host/matrix.h"
@@ -42,6 +43,7 @@ inline void check(AOTITorchError error, const char* what) {
 
 struct Api {
   using Tensor = torch::stable::Tensor;
+  using Needs = std::vector<bool>;
 
   static bool same_device(const Tensor& a, const Tensor& b) {
     return a.device().type() == b.device().type() && a.get_device_index() == b.get_device_index();
