@@ -183,8 +183,9 @@ def missing_cuda() -> str:
     return (
         f"this build of lltm has no CUDA kernels; install one that has with `conda install "
         f"'lltm=*=cuda*'` or `pip install 'lltm=={release}+cu{major}'`, build it with "
-        f"`LLTM_CUDA=1 pip install --no-build-isolation --no-binary lltm lltm`, or compute "
-        f"without kernels of its own with backend='reference'"
+        f"`LLTM_CUDA=1 pip install --no-build-isolation --no-binary lltm lltm` or, for this GPU "
+        f"alone, with lltm.jit.load(), or compute without kernels of its own with "
+        f"backend='reference'"
     )
 
 

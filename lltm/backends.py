@@ -135,6 +135,15 @@ BACKENDS: tuple[Backend, ...] = (
         sequence=_op("sequence", "cuda"),
         source="fused CUDA kernels",
     ),
+    Backend(
+        name="jit_cuda",
+        bindings=("jit_cuda",),
+        devices=("cuda",),
+        dtypes=contract.DTYPES,
+        cell=_op("cell", "jit_cuda"),
+        sequence=_op("sequence", "jit_cuda"),
+        source="fused CUDA kernels, built here for this GPU by lltm.jit.load()",
+    ),
 )
 """Every backend there is, slowest first."""
 
@@ -203,7 +212,7 @@ def _remembered_fastest(device: str, _loaded: int) -> Backend:
 
 def _fastest(device: str) -> Backend:
     wanted = "cpu" if device == "meta" else device
-    if wanted == "cuda" and "cuda" not in _library.namespaces():
+    if wanted == "cuda" and not {"cuda", "jit_cuda"} & _library.namespaces().keys():
         # Never a slower backend in silence.
         raise ValueError(_library.missing_cuda())
     for backend in reversed(BACKENDS):

@@ -2,7 +2,8 @@
 
 The tutorial's just-in-time road: the same sources as the installed library, compiled with ninja and
 rebuilt only where they changed. The result stands beside the installed library, in its own
-namespace, as the backends ``jit`` (fused) and ``aten``.
+namespace, as the backends ``jit`` (fused) and ``aten``; where torch has CUDA and there is a GPU,
+and nvcc, ``jit_cuda`` has the CUDA kernels for exactly that GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from lltm import _library, backends, ops
+from lltm import _jit_cuda, _library, backends, ops
 
 NAMESPACE = "lltm_jit"
 SOURCES = (
@@ -55,17 +56,19 @@ def source_directory() -> Path:
     )
 
 
-def build_directory(optimise: tuple[str, ...] = OPTIMISE) -> Path:
+def build_directory(optimise: tuple[str, ...] = OPTIMISE, gpu: str | None = None) -> Path:
     """Where this torch's and this processor's build lives.
 
     Under ``TORCH_EXTENSIONS_DIR`` (default ``~/.cache/torch_extensions``), in a folder of
-    its own for each torch, compiler, processor and choice of flags, so that none can meet
-    another's objects.
+    its own for each torch, compiler, processor, GPU architecture and choice of flags, so that none
+    can meet another's objects.
     """
     cache = os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions"
     processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     compiler = os.environ.get("CXX", "c++")
-    key = "\n".join((torch.__version__, processor, compiler, str(source_directory()), *optimise))
+    key = "\n".join(
+        (torch.__version__, processor, compiler, str(source_directory()), gpu or "", *optimise)
+    )
     return Path(cache) / f"{NAMESPACE}_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
@@ -85,17 +88,20 @@ def _take_over(directory: Path) -> None:
         stale.unlink()
 
 
-def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...]) -> None:
+def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str | None) -> None:
     from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
 
     sources = source_directory()
+    script = f"-Wl,--version-script={sources / 'exports.map'}"
     cpp_extension.load(
         name=NAMESPACE,
-        sources=[str(sources / name) for name in SOURCES],
+        sources=[str(sources / name) for name in (*SOURCES, *(_jit_cuda.SOURCES if gpu else ()))],
         extra_cflags=[*optimise, *FLAGS],
-        extra_ldflags=[f"-Wl,--version-script={sources / 'exports.map'}"]
-        if sys.platform.startswith("linux")
-        else [],
+        extra_cuda_cflags=_jit_cuda.compiler_flags(gpu, FLAGS) if gpu else None,
+        extra_ldflags=[
+            *([script] if sys.platform.startswith("linux") else []),
+            *(_jit_cuda.link_flags() if gpu else []),
+        ],
         build_directory=str(directory),
         is_python_module=False,
         verbose=verbose,
@@ -106,7 +112,9 @@ def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...]) -> None:
 def _load_once(verbose: bool, optimise: tuple[str, ...]) -> None:
     from filelock import FileLock, Timeout  # noqa: PLC0415 - torch's own dependency
 
-    directory = build_directory(optimise)
+    without_gpu = _jit_cuda.why_not()
+    gpu = None if without_gpu else _jit_cuda.architecture()
+    directory = build_directory(optimise, gpu)
     directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory / "lltm.lock")
     told = False
@@ -121,13 +129,19 @@ def _load_once(verbose: bool, optimise: tuple[str, ...]) -> None:
     try:
         _take_over(directory)
         start = time.perf_counter()
-        _compile(directory, verbose, optimise)
+        _compile(directory, verbose, optimise, gpu)
+        if verbose and without_gpu:
+            _say(f"without CUDA kernels: {without_gpu}")
         if verbose:
             _say(f"ready in {time.perf_counter() - start:.1f} s")
     finally:
         lock.release()
     ops.register(NAMESPACE, native=True)
     _library.announce("jit", NAMESPACE)
+    if gpu:
+        _library.announce("jit_cuda", NAMESPACE)
+    else:
+        ops.refuse_cuda(NAMESPACE, f"lltm.jit.load() built no CUDA kernels: {without_gpu}")
 
 
 def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backends.Backend:
@@ -135,17 +149,19 @@ def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backend
 
     The first call compiles (about half a minute); a later one, in any process, compiles only what
     changed. A lock left by a killed build is taken over; one held by a living process is waited
-    for, with a message.
+    for, with a message. The CUDA kernels are compiled, too, where torch has CUDA and sees a GPU and
+    nvcc is found; ``verbose`` tells why not.
 
     Args:
         verbose: show the compiler's commands.
         optimise: the compiler's flags for optimisation; a process keeps those it loaded first.
 
     Returns:
-        The backend ``jit``; ``aten`` is available from now on, too.
+        The backend ``jit``; ``aten`` is available from now on, too, and so is ``jit_cuda`` where
+        there are CUDA kernels: tensors on the GPU go to it unless another one is named.
 
     Raises:
-        ImportError: the sources or ninja are missing, or the compiler failed; says which.
+        ImportError: the sources or ninja are missing, or a compiler failed; says which.
 
     Source: PyTorch tutorial "Custom C++ and CUDA Extensions", ``torch.utils.cpp_extension.load``.
     """

@@ -18,7 +18,7 @@ from cases import Case
 from torch import Tensor
 
 import lltm
-from lltm import _library
+from lltm import _jit_cuda, _library
 
 ids = cases.identify
 KERNELS = "cuda" in _library.namespaces()
@@ -271,3 +271,15 @@ def test_a_profile_shows_one_product_and_one_kernel_a_step() -> None:
     kernels = [event.name for event in profile.events() if "memcpy" not in event.name.lower()]
     assert sum("forward_kernel" in name for name in kernels) == 5
     assert len(kernels) <= 1 + 2 * 5
+
+
+@gpu
+@pytest.mark.parametrize("case", OPS, ids=ids)
+def test_a_just_in_time_build_for_this_gpu_gives_the_same_bits(case: Case) -> None:
+    """What is left to whose GPU the wheel has no code for."""
+    if (reason := _jit_cuda.why_not()) is not None:
+        pytest.skip(f"not run: {reason}")
+    lltm.jit.load()
+    arguments = case.arguments(device="cuda")
+    built_here = case.function(*arguments, backend="jit_cuda")
+    assert_same(list(built_here), list(case.function(*arguments, backend="cuda")))

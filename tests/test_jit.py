@@ -6,8 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 from filelock import FileLock
 from installed_copy import SECONDS, InstalledCopy
+from torch.utils import cpp_extension
+
+from lltm import _jit_cuda, _library, backends, jit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +27,15 @@ for name in ("jit", "aten"):
     actual = lltm.lltm_cell(*arguments, backend=name)
     for a, e in zip(actual, expected):
         torch.testing.assert_close(a, e)
+if torch.version.cuda is None:
+    assert "jit_cuda" not in lltm._library.namespaces()
+    cuda = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+    try:
+        torch.ops.lltm_jit.cell.default.redispatch(cuda, *arguments)
+    except RuntimeError as error:
+        assert "lltm_jit::cell: lltm.jit.load() built no CUDA kernels: torch" in str(error), error
+    else:
+        raise AssertionError("a CUDA tensor was taken")
 print(backend.name)
 """
 
@@ -114,3 +127,68 @@ def test_a_compiler_that_fails_is_an_import_error(tmp_path: Path) -> None:
     assert result.returncode == 1
     message = result.stderr.strip()
     assert "ImportError: lltm.jit.load() could not build for torch" in message
+
+
+# The CUDA half --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """One with CUDA, a GPU and nvcc, as far as lltm.jit looks."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (12, 1))
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))
+    for name in ("bin/nvcc", "lib64/libcudart_static.a"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    return monkeypatch
+
+
+def test_kernels_for_exactly_the_gpu_of_the_machine(
+    machine: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert _jit_cuda.why_not() is None
+    assert _jit_cuda.architecture() == "sm_121"
+    flags = _jit_cuda.compiler_flags("sm_121", jit.FLAGS)
+    assert [flag for flag in flags if "arch" in flag] == ["-gencode=arch=compute_121,code=sm_121"]
+    assert f"-DLLTM_NAMESPACE={jit.NAMESPACE}" in flags
+    assert "-Xcompiler=-fvisibility=hidden" in flags
+    assert str(tmp_path / "lib64" / "libcudart_static.a") in _jit_cuda.link_flags()
+    assert jit.build_directory() != jit.build_directory(gpu="sm_121")
+
+
+def test_every_cuda_source_is_compiled() -> None:
+    directory = jit.source_directory()
+    known = {f"cuda/{path.name}" for path in (directory / "cuda").glob("*.cu")}
+    assert {*known, "native/cuda_binding.cpp"} == set(_jit_cuda.SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("torch", "is a build without CUDA"),
+        ("gpu", "torch sees no GPU to build for"),
+        ("nvcc", "there is no nvcc; put it on PATH, or name the toolkit in CUDA_HOME"),
+    ],
+)
+def test_what_keeps_the_cuda_kernels_from_being_built_is_told(
+    machine: pytest.MonkeyPatch, what: str, reason: str
+) -> None:
+    if what == "torch":
+        machine.setattr(torch.version, "cuda", None)
+    if what == "gpu":
+        machine.setattr(torch.cuda, "is_available", lambda: False)
+    if what == "nvcc":
+        machine.setattr(cpp_extension, "CUDA_HOME", None)
+    assert reason in str(_jit_cuda.why_not())
+
+
+def test_tensors_on_the_gpu_go_to_the_kernels_built_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = {"stable": "lltm", "cuda": "lltm", "jit": jit.NAMESPACE, "jit_cuda": jit.NAMESPACE}
+    monkeypatch.setattr(_library, "_namespaces", both)
+    assert backends._fastest("cuda").name == "jit_cuda"
+    monkeypatch.setattr(_library, "_namespaces", {"stable": "lltm", "cuda": "lltm"})
+    assert backends._fastest("cuda").name == "cuda"
