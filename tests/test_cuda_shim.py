@@ -109,7 +109,7 @@ def test_sequence_step_by_step(case: Case, dtype: torch.dtype, shim: Any) -> Non
         check(case, dtype, shim)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=ids)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=ids)
 @pytest.mark.parametrize("case", LARGE, ids=ids)
 def test_sequence_in_one_launch(case: Case, dtype: torch.dtype, shim: Any) -> None:
     """Every width of the kernel, several groups and tiles of rows, a state beyond float64's."""
@@ -217,6 +217,13 @@ def test_address_and_undefined_behaviour_sanitizers(request: pytest.FixtureReque
     assert "cases, no finding" in done.stdout
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=ids)
+def test_no_bank_conflicts(dtype: torch.dtype, shim: Any) -> None:
+    """From the kernels' own index arithmetic; a GPU's profiler would count the same."""
+    assert shim.bank_conflicts(str(dtype).removeprefix("torch.")) == 0
+    assert shim.bank_conflicts("all in one bank") == 31
+
+
 # Sizes ------------------------------------------------------------------------------------------
 
 
@@ -293,6 +300,22 @@ def test_packed_accessors_equal_raw_pointers(alpha: float, dtype: torch.dtype, s
     expected = shim.cell_backward(grad_h, grad_cell, *arguments[:5], new_cell, saved, alpha, needs)
     cases.assert_close(d_old_cell, expected[4], "d_old_cell")
     cases.assert_close(d_gates.reshape(6, 33).sum(0), expected[2], "sum of d_gates")
+
+
+@pytest.mark.parametrize("op", ["cell", "sequence"])
+def test_the_tutorials_design_is_timed_for_the_right_results(op: str, shim: Any) -> None:
+    """The competitor of `nox -s bench-cuda` that runs the packed-accessor kernels."""
+    from benchmarks import cuda_competitors as there  # noqa: PLC0415 - needs the shim's ops
+
+    case = cases.SMALL[op]
+    function = {"cell": there.TutorialCell.apply, "sequence": there.tutorial_sequence}[op]
+    leaves = case.arguments(torch.float64).leaves()
+    outputs = function(*leaves)
+    for a, e in zip(outputs, case.reference(*leaves), strict=True):
+        cases.assert_close(a, e, "output")
+    expected = cases.reference_gradients(case, leaves)
+    for a, e in zip(cases.gradients(outputs, leaves), expected, strict=True):
+        cases.assert_close(a, e, "gradient")
 
 
 # Messages ---------------------------------------------------------------------------------------

@@ -39,9 +39,26 @@ constexpr int kThreads = Gates::kGates * (kUnits / kWarpUnits) * kWarp;
 template <class V>
 constexpr int kAccess = kVectorBytes / static_cast<int>(sizeof(V));
 
-// The i-th of the k's that a lane takes; neighbouring lanes read neighbouring banks.
+// Where element k of a staged vector of `width` elements lies in shared memory, and back. A pack of
+// 16-bit values widens to two accesses; its halves lie half a vector apart, because threads that
+// write side by side must not skip banks.
+template <class T>
+__device__ __forceinline__ int position_of(int k, [[maybe_unused]] int width) {
+  constexpr int kHalf = kAccess<compute_t<T>>;
+  if constexpr (kVector<T> == kHalf) return k;
+  return k / kVector<T> * kHalf + k % kHalf + (k / kHalf) % 2 * (width / 2);
+}
+template <class T>
+__device__ __forceinline__ int element_at(int position, [[maybe_unused]] int width) {
+  constexpr int kHalf = kAccess<compute_t<T>>;
+  if constexpr (kVector<T> == kHalf) return position;
+  const int half = position / (width / 2), within = position % (width / 2);
+  return within / kHalf * kVector<T> + half * kHalf + within % kHalf;
+}
+
+// The i-th position that a lane takes; neighbouring lanes read neighbouring banks.
 template <class V>
-__device__ __forceinline__ int k_of(int i, int lane) {
+__device__ __forceinline__ int position_of_lane(int i, int lane) {
   return (i / kAccess<V> * kWarp + lane) * kAccess<V> + i % kAccess<V>;
 }
 
@@ -81,8 +98,8 @@ template <class Gates, class V, int K>
 struct Place {
   static constexpr int kWidth = K * kWarp;  // S, rounded up
 
-  int64_t state;
-  int64_t first_unit;  // of the block
+  int state;           // at most kWidth; 32 bits, for registers are short
+  int first_unit;      // of the block
   int64_t begin, end;  // rows of the group
   unsigned* arrived;   // of the group
   unsigned blocks;     // of the group
@@ -97,9 +114,9 @@ struct Place {
 
   __device__ Place(const PersistentPlan& plan, int64_t batch, int64_t state, unsigned* arrivals,
                    int operands)
-      : state(state), blocks(static_cast<unsigned>(plan.group_blocks)) {
+      : state(static_cast<int>(state)), blocks(static_cast<unsigned>(plan.group_blocks)) {
     const int64_t group = blockIdx.x / plan.group_blocks;
-    first_unit = (blockIdx.x - group * plan.group_blocks) * kUnits;
+    first_unit = static_cast<int>(blockIdx.x - group * plan.group_blocks) * kUnits;
     begin = group * plan.group_rows;
     end = begin + plan.group_rows < batch ? begin + plan.group_rows : batch;
     arrived = arrivals + group;
@@ -125,7 +142,7 @@ struct Place {
   __device__ V sum(int of_gate) const { return sums[(of_gate * kRows + row) * kUnits + unit]; }
 };
 
-// operand[r, o, k] = from[tile + r, o, k], zero beyond the group's rows and the state.
+// operand[r, o, position of k] = from[tile + r, o, k], zero beyond the group's rows and the state.
 template <int N, class T, class P>
 __device__ __forceinline__ void stage_packs(const P& place, const T* from, int operands,
                                             int64_t tile) {
@@ -142,10 +159,15 @@ __device__ __forceinline__ void stage_packs(const P& place, const T* from, int o
         load_fresh(reinterpret_cast<const Pack<T, N>*>(source), values);
       }
     }
-    Pack<compute_t<T>, N> wide;
+    constexpr int kAtOnce = N < kAccess<compute_t<T>> ? N : kAccess<compute_t<T>>;
 #pragma unroll
-    for (int i = 0; i < N; ++i) wide.values[i] = widen(values.values[i]);
-    *reinterpret_cast<Pack<compute_t<T>, N>*>(place.operand + line * P::kWidth + k) = wide;
+    for (int first = 0; first < N; first += kAtOnce) {
+      Pack<compute_t<T>, kAtOnce> wide;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) wide.values[i] = widen(values.values[first + i]);
+      *reinterpret_cast<Pack<compute_t<T>, kAtOnce>*>(place.operand + line * P::kWidth +
+                                                      position_of<T>(k + first, P::kWidth)) = wide;
+    }
   }
 }
 
@@ -189,7 +211,8 @@ __device__ __forceinline__ void multiply(const P& place, const V (&weights)[kWar
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       const auto x = *reinterpret_cast<const Pack<V, kAccess<V>>*>(
-          place.operand + (row * operands + offset) * P::kWidth + k_of<V>(i, place.lane));
+          place.operand + (row * operands + offset) * P::kWidth +
+          position_of_lane<V>(i, place.lane));
 #pragma unroll
       for (int unit = 0; unit < kWarpUnits; ++unit) {
 #pragma unroll
@@ -220,7 +243,7 @@ __global__ void __launch_bounds__(kThreads<Gates>)
     const int64_t row = place.first_unit + place.warp_unit + unit;
 #pragma unroll
     for (int i = 0; i < K; ++i) {
-      const int k = k_of<V>(i, place.lane);
+      const int k = element_at<T>(position_of_lane<V>(i, place.lane), place.kWidth);
       const bool inside = row < state && k < state;
       weights[unit][i] =
           inside ? widen(args.weights[(place.gate * state + row) * args.weights_stride + k]) : V(0);
@@ -280,7 +303,7 @@ __global__ void __launch_bounds__(kThreads<Gates>)
   V weights[kWarpUnits][K];
 #pragma unroll
   for (int i = 0; i < K; ++i) {
-    const int k = k_of<V>(i, place.lane);
+    const int k = element_at<T>(position_of_lane<V>(i, place.lane), place.kWidth);
 #pragma unroll
     for (int unit = 0; unit < kWarpUnits; ++unit) {
       const int64_t column = place.first_unit + place.warp_unit + unit;

@@ -4,6 +4,7 @@
 #include <string>
 #include <tuple>
 
+#include "banks.h"
 #include "csrc/contract.h"
 #include "csrc/cuda/kernels.h"
 #include "csrc/host/cell_cuda.h"
@@ -74,6 +75,8 @@ std::tuple<int64_t, int64_t, int64_t> counts() {
   return {device.launches, device.cooperative_launches, ShimApi::products};
 }
 
+int64_t bank_conflicts(std::string dtype) { return cuda_shim::bank_conflicts(dtype); }
+
 // The shim's own test: `to` [64] takes what the kernel saw; see selftest.h.
 Tensor selftest(const Tensor& to, std::string what) {
   int64_t* data = Api::mutable_data<int64_t>(to);
@@ -100,6 +103,7 @@ STABLE_TORCH_LIBRARY(lltm_cuda_shim, m) {
       "configure(int schedule, int seed, int multiprocessors, int first_block, int launch_error)"
       " -> int");
   m.def("counts() -> (int, int, int)");
+  m.def("bank_conflicts(str dtype) -> int");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(lltm_cuda_shim, CPU, m) {
@@ -117,4 +121,5 @@ STABLE_TORCH_LIBRARY_IMPL(lltm_cuda_shim, CPU, m) {
 STABLE_TORCH_LIBRARY_IMPL(lltm_cuda_shim, CompositeExplicitAutograd, m) {
   m.impl("configure", TORCH_BOX(&lltm::stable::configure));
   m.impl("counts", TORCH_BOX(&lltm::stable::counts));
+  m.impl("bank_conflicts", TORCH_BOX(&lltm::stable::bank_conflicts));
 }
