@@ -138,6 +138,25 @@ def _fake_backward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
 # Autograd ---------------------------------------------------------------------------------------
 
 
+def _is_asked_for(node: Any) -> bool:
+    """Whether the backward pass under way wants what flows into this node of the graph."""
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # a leaf that autograd.grad has named, or no engine is under way
+        return True
+
+
+def _asked_for(ctx: Any, tensors: Sequence[Tensor | None]) -> list[bool]:
+    """Of the gradients that could be had, those wanted: ``autograd.grad`` may name a few only.
+
+    ``ctx.needs_input_grad`` knows but what requires grad. An edge of the graph stands for each
+    argument that is a tensor, ``None`` where it requires none.
+    """
+    edges = iter(ctx.next_functions)
+    nodes = (None if tensor is None else next(edges)[0] for tensor in tensors)
+    return [node is not None and _is_asked_for(node) for node in nodes]
+
+
 class _Function(torch.autograd.Function):
     """Reverse mode through the fused kernels; ``family`` says which."""
 
@@ -154,8 +173,9 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        needs = ctx.needs_input_grad[1 : 1 + TENSOR_ARGUMENTS]
-        gradients = ctx.family.op("_backward")(*grads, *ctx.saved_tensors, ctx.alpha, list(needs))
+        saved = ctx.saved_tensors
+        needs = _asked_for(ctx, saved[:TENSOR_ARGUMENTS])
+        gradients = ctx.family.op("_backward")(*grads, *saved, ctx.alpha, needs)
         wanted = (d if need else None for d, need in zip(gradients, needs, strict=True))
         return None, *wanted, None
 
