@@ -57,6 +57,14 @@ constexpr const char* kCellAtenSchema =
 constexpr const char* kSequenceAtenSchema =
     "sequence_aten" LLTM_SEQUENCE_ARGUMENTS " -> (Tensor output, Tensor h_n, Tensor c_n)";
 
+// Inference step by step. weights [3S, S + F] -> what stream_step reads in their place, laid out
+// for this process's processor.
+constexpr const char* kPackSchema = "pack(Tensor weights) -> Tensor";
+// input [B, F], old_h [B, S] -> new_h [B, S]; cell [B, S] advances in place. No derivative.
+constexpr const char* kStreamStepSchema =
+    "stream_step(Tensor input, Tensor packed, Tensor? bias, Tensor old_h, Tensor(a!) cell, "
+    "Tensor(b!) new_h, float alpha=1.0) -> ()";
+
 // Name of the CPU kernels' instruction set in use.
 constexpr const char* kCpuCapabilitySchema = "cpu_capability() -> str";
 
@@ -121,17 +129,43 @@ void check_kind(const char* op, const char* name, const Tensor& tensor, const Te
                   Api::device_name(tensor));
 }
 
+template <class Tensor>
+void check_dtype(const char* op, const char* name, const Tensor& tensor) {
+  using torch::headeronly::ScalarType;
+  const ScalarType dtype = tensor.scalar_type();
+  STD_TORCH_CHECK(dtype == ScalarType::Float || dtype == ScalarType::Double ||
+                      dtype == ScalarType::BFloat16 || dtype == ScalarType::Half,
+                  "lltm::", op, ": ", name, " must be float32, float64, bfloat16 or float16, got ",
+                  toString(dtype));
+}
+
+template <class Api, class Tensor>
+void check_bias(const char* op, const std::optional<Tensor>& bias, const Tensor& input,
+                int64_t state) {
+  if (!bias) return;
+  check_kind<Api>(op, "bias", *bias, input);
+  if (bias->dim() == 1) {
+    check_shape(op, "bias", *bias, "[3S] or [1, 3S]", {3 * state});
+  } else {
+    check_shape(op, "bias", *bias, "[3S] or [1, 3S]", {1, 3 * state});
+  }
+}
+
+inline void check_alpha(const char* op, double alpha, torch::headeronly::ScalarType dtype) {
+  STD_TORCH_CHECK(std::isfinite(alpha) && alpha >= 0, "lltm::", op,
+                  ": alpha must be finite and not negative, got ", alpha);
+  constexpr double kFloatMax = std::numeric_limits<float>::max();
+  STD_TORCH_CHECK(dtype == torch::headeronly::ScalarType::Double || alpha <= kFloatMax,
+                  "lltm::", op, ": alpha must be at most ", kFloatMax,
+                  " unless input is float64, got ", alpha);
+}
+
 // The arguments that cell and sequence have in common; `input` has been checked for rank.
 template <class Api, class Tensor>
 CellSizes check_common(const char* op, const char* h_name, const char* c_name, const Tensor& input,
                        const Tensor& weights, const std::optional<Tensor>& bias, const Tensor& h,
                        const Tensor& c, double alpha) {
-  using torch::headeronly::ScalarType;
-  const ScalarType dtype = input.scalar_type();
-  STD_TORCH_CHECK(dtype == ScalarType::Float || dtype == ScalarType::Double ||
-                      dtype == ScalarType::BFloat16 || dtype == ScalarType::Half,
-                  "lltm::", op, ": input must be float32, float64, bfloat16 or float16, got ",
-                  toString(dtype));
+  check_dtype(op, "input", input);
   check_kind<Api>(op, "weights", weights, input);
   check_kind<Api>(op, h_name, h, input);
   check_kind<Api>(op, c_name, c, input);
@@ -142,19 +176,8 @@ CellSizes check_common(const char* op, const char* h_name, const char* c_name, c
   check_shape(op, c_name, c, "[B, S]", {sizes.batch, sizes.state});
   check_shape(op, "weights", weights, "[3S, S + F]",
               {3 * sizes.state, sizes.state + sizes.features});
-  if (bias) {
-    check_kind<Api>(op, "bias", *bias, input);
-    if (bias->dim() == 1) {
-      check_shape(op, "bias", *bias, "[3S] or [1, 3S]", {3 * sizes.state});
-    } else {
-      check_shape(op, "bias", *bias, "[3S] or [1, 3S]", {1, 3 * sizes.state});
-    }
-  }
-  STD_TORCH_CHECK(std::isfinite(alpha) && alpha >= 0, "lltm::", op,
-                  ": alpha must be finite and not negative, got ", alpha);
-  constexpr double kFloatMax = std::numeric_limits<float>::max();
-  STD_TORCH_CHECK(dtype == ScalarType::Double || alpha <= kFloatMax, "lltm::", op,
-                  ": alpha must be at most ", kFloatMax, " unless input is float64, got ", alpha);
+  check_bias<Api>(op, bias, input, sizes.state);
+  check_alpha(op, alpha, input.scalar_type());
   return sizes;
 }
 
@@ -176,6 +199,64 @@ SequenceSizes check_sequence(const char* op, const Tensor& input, const Tensor& 
   STD_TORCH_CHECK(input.dim() == 3, "lltm::", op, ": input must have 3 dimensions [T, B, F], got ",
                   shape_string(input));
   return {input.size(0), check_common<Api>(op, "h0", "c0", input, weights, bias, h0, c0, alpha)};
+}
+
+// weights [3S, S + F] alone; the batch is 0.
+template <class Tensor>
+CellSizes check_weights(const char* op, const Tensor& weights) {
+  check_defined(op, "weights", weights);
+  check_dtype(op, "weights", weights);
+  const bool is_matrix = weights.dim() == 2;
+  const int64_t state = is_matrix ? weights.size(0) / 3 : 0;
+  STD_TORCH_CHECK(is_matrix && weights.size(0) == 3 * state && weights.size(1) >= state,
+                  "lltm::", op, ": weights must have shape [3S, S + F], got ",
+                  shape_string(weights));
+  return {0, weights.size(1) - state, state};
+}
+
+// A tensor that stream_step writes.
+template <class Api, class Tensor>
+void check_written(const char* name, const Tensor& tensor, const Tensor& input,
+                   const CellSizes& sizes) {
+  check_kind<Api>("stream_step", name, tensor, input);
+  check_shape("stream_step", name, tensor, "[B, S]", {sizes.batch, sizes.state});
+  STD_TORCH_CHECK(tensor.is_contiguous(), "lltm::stream_step: ", name,
+                  " is written in place and must be contiguous, got one that is not");
+}
+
+template <class Api, class Tensor>
+CellSizes check_stream(const Tensor& input, const std::optional<Tensor>& bias, const Tensor& old_h,
+                       const Tensor& cell, const Tensor& new_h, double alpha) {
+  const char* op = "stream_step";
+  check_defined(op, "input", input);
+  STD_TORCH_CHECK(input.dim() == 2, "lltm::", op, ": input must have 2 dimensions [B, F], got ",
+                  shape_string(input));
+  check_dtype(op, "input", input);
+  check_kind<Api>(op, "old_h", old_h, input);
+  STD_TORCH_CHECK(old_h.dim() == 2, "lltm::", op, ": old_h must have 2 dimensions [B, S], got ",
+                  shape_string(old_h));
+  const CellSizes sizes{input.size(0), input.size(1), old_h.size(1)};
+  check_shape(op, "old_h", old_h, "[B, S]", {sizes.batch, sizes.state});
+  check_written<Api>("cell", cell, input, sizes);
+  check_written<Api>("new_h", new_h, input, sizes);
+  const void* to = new_h.const_data_ptr();
+  STD_TORCH_CHECK(sizes.batch * sizes.state == 0 ||
+                      (to != old_h.const_data_ptr() && to != cell.const_data_ptr()),
+                  "lltm::", op, ": new_h must have memory of its own, got that of old_h or cell");
+  check_bias<Api>(op, bias, input, sizes.state);
+  check_alpha(op, alpha, input.scalar_type());
+  return sizes;
+}
+
+// What `pack` made of weights for these sizes; C is the type that input is computed in.
+template <class Api, class C, class Tensor>
+void check_packed(const Tensor& packed, const Tensor& input, int64_t elements) {
+  check_defined("stream_step", "packed", packed);
+  STD_TORCH_CHECK(Api::template has_type<C>(packed) && Api::same_device(packed, input) &&
+                      packed.dim() == 1 && packed.size(0) == elements,
+                  "lltm::stream_step: packed must be what lltm::pack made of weights [3S, S + F], ",
+                  elements, " elements, got ", shape_string(packed), " of dtype ",
+                  toString(packed.scalar_type()));
 }
 
 // A saved tensor or an output gradient of a backward op.

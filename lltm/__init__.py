@@ -1,7 +1,8 @@
 """The LLTM recurrent unit as a PyTorch extension: fused, differentiable, proven.
 
 ``lltm_cell`` and ``lltm_sequence`` are the functions, ``LLTM`` and ``LLTMSequence`` the modules,
-``lltm.backends`` says who computes, ``python -m lltm`` what is installed.
+``LLTMStream`` is inference step by step, ``lltm.backends`` says who computes, ``python -m lltm``
+what is installed.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from lltm import _library, backends, functional, jit, ops, reference
 from lltm._version import __version__
 from lltm.functional import lltm_cell, lltm_sequence
 from lltm.modules import LLTM, LLTMSequence
+from lltm.stream import LLTMStream
 
 __all__ = [
     "LLTM",
     "LLTMSequence",
+    "LLTMStream",
     "__version__",
     "backends",
     "functional",

@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 from torch.nn.utils.rnn import PackedSequence
 
 from lltm.functional import lltm_cell, lltm_sequence
+from lltm.stream import LLTMStream
 
 State = tuple[Tensor, Tensor]
 """A hidden and a cell state."""
@@ -136,6 +137,17 @@ class LLTM(nn.Module):
             state = (zeros, zeros)
         _check_state("state", state)
         return lltm_cell(input, self.weights, self.bias, *state, self.alpha)
+
+    def stream(self, batch_size: int = 1) -> LLTMStream:
+        """For inference where inputs arrive one at a time: the step over these parameters, packed.
+
+        Args:
+            batch_size: ``B`` of every input.
+
+        Raises:
+            ValueError: the parameters are not on the CPU.
+        """
+        return LLTMStream([(self.weights, self.bias)], batch_size, self.alpha)
 
     def extra_repr(self) -> str:
         """Sizes, and what differs from the defaults."""
@@ -367,6 +379,24 @@ class LLTMSequence(nn.Module):
                 c_n.append(c)
             data = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
         return data, torch.stack(h_n), torch.stack(c_n)
+
+    def stream(self, batch_size: int = 1) -> LLTMStream:
+        """For inference where inputs arrive one at a time: all layers, their parameters packed.
+
+        Args:
+            batch_size: ``B`` of every input.
+
+        Raises:
+            ValueError: the module is bidirectional, so that a step needs inputs yet to come; or the
+                parameters are not on the CPU.
+        """
+        if self.bidirectional:
+            raise ValueError(
+                "a bidirectional module cannot be streamed: it starts at the last step"
+            )
+        names = (self._names(layer, 0) for layer in range(self.num_layers))
+        layers = [(getattr(self, weights), getattr(self, bias)) for weights, bias in names]
+        return LLTMStream(layers, batch_size, self.alpha)
 
     def extra_repr(self) -> str:
         """Sizes, and what differs from the defaults."""

@@ -135,6 +135,30 @@ def _fake_backward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     return fake
 
 
+PACKED_STATES = 16
+"""``pack`` pads S to a multiple of it, as ``csrc/host/stream.h`` does."""
+
+
+def _fake_pack(weights: Tensor) -> Tensor:
+    rows, columns = weights.shape
+    padded = (rows // 3 + PACKED_STATES - 1) // PACKED_STATES * PACKED_STATES
+    half = weights.dtype in (torch.bfloat16, torch.float16)
+    dtype = torch.float32 if half else weights.dtype
+    return weights.new_empty(padded * 3 * columns, dtype=dtype)
+
+
+def _fake_stream_step(
+    input: Tensor,
+    packed: Tensor,
+    bias: Tensor | None,
+    old_h: Tensor,
+    cell: Tensor,
+    new_h: Tensor,
+    alpha: float = 1.0,
+) -> None:
+    """It returns nothing and changes no shape."""
+
+
 # Autograd ---------------------------------------------------------------------------------------
 
 
@@ -399,6 +423,8 @@ def register(namespace: str, native: bool) -> None:
     """
     library = torch.library.Library(namespace, "IMPL")
     _libraries.append(library)
+    torch.library.register_fake(f"{namespace}::pack", _fake_pack, lib=library)
+    torch.library.register_fake(f"{namespace}::stream_step", _fake_stream_step, lib=library)
     for family in families(namespace):
         for suffix, saves in (("", False), ("_forward", True)):
             name = f"{namespace}::{family.name}{suffix}"

@@ -157,6 +157,7 @@ def test_a_wrong_result_is_named_and_not_timed(case: workloads.Case, work: workl
 
 def test_a_right_result_is_timed_and_weighed() -> None:
     held = contest.hold(SEQUENCE, [EAGER, off_by(0.0)], 0.0, with_floors=False)
+    contest.weigh(held, [EAGER, off_by(0.0)])
     assert held.wrong == {}
     assert list(held.seconds) == ["eager", "off"]
     assert held.saved_bytes["eager"] > 0
@@ -166,6 +167,7 @@ def test_a_right_result_is_timed_and_weighed() -> None:
 def test_inference_saves_nothing_and_asks_for_no_gradient() -> None:
     row = replace(SEQUENCE, work=workloads.INFERENCE)
     held = contest.hold(row, [EAGER], 0.0, with_floors=False)
+    contest.weigh(held, [EAGER])
     assert held.saved_bytes == {}
     assert EAGER.problem(row).leaves == []
 

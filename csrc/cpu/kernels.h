@@ -57,13 +57,21 @@ struct GatesBackward {
 // Products with the gates in their epilogue
 // -----------------------------------------------------------
 
-// h @ weights[:, :S].T, then the gates, of one time step. The weights are packed once per sequence,
-// in panels of one vector of states: [panel][k][gate][lane]. A work item is a panel.
+// Rows against packed weights: [panel][k][gate][lane], in panels of one vector of states.
+template <class T>
+struct PackedProduct {
+  const compute_t<T>* rows;    // [rows, depth]
+  const compute_t<T>* packed;  // as pack_forward makes it
+  int64_t depth;
+};
+
+// h @ weights[:, :S].T, then the gates, of one time step. The weights are packed once per sequence.
+// A work item is a panel.
 template <class T>
 struct StepForward {
   GatesForward<T> gates;
-  const compute_t<T>* h;       // [rows, S]
-  const compute_t<T>* packed;  // as pack_forward makes it
+  PackedProduct<T> h;  // of depth S
+  PackedProduct<T> x;  // of depth F, or of depth 0 where the input's share is in gates.z
 };
 
 // weights[:, :depth] against `rows` rows of x, then the gates, with the weights read as they are:
@@ -90,9 +98,10 @@ struct StepBackward {
 
 template <class T>
 struct Pack {
-  const T* weights;  // [3S, S] with row_stride
+  const T* weights;  // [3S, columns] with row_stride
   int64_t row_stride;
-  int64_t state;  // S
+  int64_t state;    // S
+  int64_t columns;  // S, or F for the input's share
   compute_t<T>* packed;
 };
 

@@ -20,7 +20,8 @@ void pack_forward(const Pack<T>& args, int64_t begin, int64_t end) {
     const int64_t first = panel * width, states = at_most(width, args.state - first);
     for (int gate = 0; gate < kGates; ++gate) {
       transpose_into(args.weights + (gate * args.state + first) * args.row_stride, args.row_stride,
-                     states, args.state, args.packed + first * args.state * kGates + gate * width,
+                     states, args.columns,
+                     args.packed + first * args.columns * kGates + gate * width,
                      int64_t{kGates * width}, int64_t{width});
     }
   }
@@ -32,16 +33,12 @@ struct ForwardPanel {
 
   template <class Lanes>
   void run(int64_t column, Lanes lanes) const {
-    using C = compute_t<T>;
-    constexpr int kGates = Gates::kGates, width = kWidth<T>;
-    const int64_t state = args.gates.state;
-    TileSums<C, kGates> sums;
-    TileOperands<C> operands{nullptr,        state, 1, args.packed + column * state * kGates,
-                             kGates * width, state};
+    constexpr int kGates = Gates::kGates;
+    TileSums<compute_t<T>, kGates> sums;
     for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
       const int64_t rows = at_most(kTileRows, args.gates.rows - row);
-      operands.a = args.h + row * state;
-      tile_of<C, kGates>(rows)(operands, &sums.at[0][0][0], false);
+      multiply(args.h, row, rows, column, sums, false);
+      if (args.x.depth > 0) multiply(args.x, row, rows, column, sums, true);
       for (int64_t i = 0; i < rows; ++i) {
         vector_t<T> z[kGates];
 #pragma GCC unroll 4
@@ -49,6 +46,16 @@ struct ForwardPanel {
         finish_forward<Gates>(args.gates, row + i, column, z, lanes);
       }
     }
+  }
+
+  static void multiply(const PackedProduct<T>& of, int64_t row, int64_t rows, int64_t column,
+                       TileSums<compute_t<T>, Gates::kGates>& sums, bool add) {
+    using C = compute_t<T>;
+    constexpr int kGates = Gates::kGates;
+    const TileOperands<C> operands{
+        of.rows + row * of.depth, of.depth, 1, of.packed + column * of.depth * kGates,
+        kGates * kWidth<T>,       of.depth};
+    tile_of<C, kGates>(rows)(operands, &sums.at[0][0][0], add);
   }
 };
 
@@ -61,13 +68,13 @@ void step_forward(const StepForward<T>& args, int64_t begin, int64_t end) {
 
 // Backward ----------------------------------------------------------------------------------------
 
-// packed[panel][k][lane] = weights[k, panel * columns + lane], zero beyond S.
+// packed[panel][k][lane] = weights[k, panel * columns + lane], zero beyond the last column.
 template <class Gates, class T>
 void pack_backward(const Pack<T>& args, int64_t begin, int64_t end) {
   constexpr int64_t columns = kBackwardVectors * kWidth<T>;
   const int64_t depth = Gates::kGates * args.state;
   for (int64_t panel = begin; panel < end; ++panel) {
-    const int64_t rest = args.state - panel * columns, count = rest < columns ? rest : columns;
+    const int64_t rest = args.columns - panel * columns, count = rest < columns ? rest : columns;
     compute_t<T>* to = args.packed + panel * depth * columns;
     for (int64_t k = 0; k < depth; ++k) {
       const T* from = args.weights + k * args.row_stride + panel * columns;

@@ -70,7 +70,7 @@ void pack(void (*kernel)(const cpu::Pack<T>&, int64_t, int64_t), const cpu::Pack
           int64_t vectors) {
   const auto& kernels = cpu::kernels().of<T>();
   run<Api>(kernel, args, kernels.panels(args.state, vectors),
-           3 * args.state * vectors * kernels.width, kGrainElements);
+           3 * args.columns * vectors * kernels.width, kGrainElements);
 }
 
 // Elements of the state's weights once packed in panels of that many vectors.
@@ -107,7 +107,7 @@ void sequence_steps(const SequenceForward<T>& args) {
                 weights.column_range(state, features).transposed());
   const auto& kernels = cpu::kernels().of<T>();
   const Scratch<cpu::compute_t<T>> packed(packed_size<T>(state, cpu::kForwardVectors));
-  pack<Api, T>(kernels.pack_forward, {args.weights, state + features, state, packed.data()},
+  pack<Api, T>(kernels.pack_forward, {args.weights, state + features, state, state, packed.data()},
                cpu::kForwardVectors);
   const ComputeState<T> states(plane);
   const cpu::compute_t<T>* h = states.widened(args.h0);
@@ -118,8 +118,8 @@ void sequence_steps(const SequenceForward<T>& args) {
     const cpu::StepForward<T> step{
         {batch, state, args.alpha, args.projected + t * batch * gates, args.bias, cell, new_h,
          new_cell, args.gates ? args.gates + t * batch * gates : nullptr, states.next(t)},
-        h,
-        packed.data()};
+        {h, packed.data(), state},
+        {}};
     run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors),
              2 * batch * gates * kernels.width, kGrainFlops);
     h = states.written(t, new_h);
@@ -222,7 +222,8 @@ void sequence_steps_backward(const SequenceBackward<T>& args) {
   gates_backward<Api, T>(gates_of(steps - 1));
   if (steps > 1) {
     const Scratch<cpu::compute_t<T>> packed(packed_size<T>(state, cpu::kBackwardVectors));
-    pack<Api, T>(kernels.pack_backward, {args.weights, state + features, state, packed.data()},
+    pack<Api, T>(kernels.pack_backward,
+                 {args.weights, state + features, state, state, packed.data()},
                  cpu::kBackwardVectors);
     for (int64_t t = steps - 2; t >= 0; --t) {
       const auto* d_z_after = d_zs.written(t + 1, args.d_z + (t + 1) * batch * gates);

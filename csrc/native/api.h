@@ -51,6 +51,16 @@ struct Api {
   }
 
   template <class T>
+  static bool has_type(const Tensor& tensor) {
+    return tensor.scalar_type() == TorchDtype<T>::value;
+  }
+
+  template <class T>
+  static Tensor empty_of_type(const Tensor& like, std::initializer_list<int64_t> sizes) {
+    return at::empty(sizes, like.options().dtype(TorchDtype<T>::value));
+  }
+
+  template <class T>
   static const T* data(const Tensor& tensor) {
     return static_cast<const T*>(tensor.const_data_ptr());
   }

@@ -7,6 +7,7 @@
 #include "../cpu/kernels.h"
 #include "../host/cell.h"
 #include "../host/sequence.h"
+#include "../host/stream.h"
 #include "api.h"
 #include "autograd.h"
 #include "composed.h"
@@ -28,6 +29,8 @@ LLTM_LIBRARY(LLTM_NAMESPACE, m) {
   m.def(kSequenceSchema);
   m.def(kSequenceForwardSchema);
   m.def(kSequenceBackwardSchema);
+  m.def(kPackSchema);
+  m.def(kStreamStepSchema);
   m.def(kCpuCapabilitySchema, &native::cpu_capability);
   m.def(kCellAtenSchema, &native::cell_aten);
   m.def(kSequenceAtenSchema, &native::sequence_aten);
@@ -41,6 +44,8 @@ LLTM_LIBRARY_IMPL(LLTM_NAMESPACE, CPU, m) {
   m.impl("sequence", &lltm::sequence_cpu<Api>);
   m.impl("sequence_forward", &lltm::sequence_forward_cpu<Api>);
   m.impl("sequence_backward", &lltm::sequence_backward_cpu<Api>);
+  m.impl("pack", &lltm::pack_cpu<Api>);
+  m.impl("stream_step", &lltm::stream_step_cpu<Api>);
 }
 
 LLTM_LIBRARY_IMPL(LLTM_NAMESPACE, Autograd, m) {

@@ -86,6 +86,18 @@ struct Api {
   }
 
   template <class T>
+  static bool has_type(const Tensor& tensor) {
+    int32_t dtype;
+    check(aoti_torch_get_dtype(tensor.get(), &dtype), "read a dtype");
+    return dtype == TorchDtype<T>::value();
+  }
+
+  template <class T>
+  static Tensor empty_of_type(const Tensor& like, std::initializer_list<int64_t> sizes) {
+    return empty_of(TorchDtype<T>::value(), like, sizes);
+  }
+
+  template <class T>
   static const T* data(const Tensor& tensor) {
     return static_cast<const T*>(tensor.const_data_ptr());
   }

@@ -8,6 +8,7 @@
 #include "../cpu/kernels.h"
 #include "../host/cell.h"
 #include "../host/sequence.h"
+#include "../host/stream.h"
 #include "api.h"
 
 namespace lltm::stable {
@@ -21,6 +22,8 @@ auto& cell_backward = cell_backward_cpu<Api>;
 auto& sequence = sequence_cpu<Api>;
 auto& sequence_forward = sequence_forward_cpu<Api>;
 auto& sequence_backward = sequence_backward_cpu<Api>;
+auto& pack = pack_cpu<Api>;
+auto& stream_step = stream_step_cpu<Api>;
 
 std::string cpu_capability() { return cpu::kernels().name; }
 
@@ -34,6 +37,8 @@ STABLE_TORCH_LIBRARY(lltm, m) {
   m.def(lltm::kSequenceSchema);
   m.def(lltm::kSequenceForwardSchema);
   m.def(lltm::kSequenceBackwardSchema);
+  m.def(lltm::kPackSchema);
+  m.def(lltm::kStreamStepSchema);
   m.def(lltm::kCpuCapabilitySchema);
 }
 
@@ -45,6 +50,8 @@ STABLE_TORCH_LIBRARY_IMPL(lltm, CPU, m) {
   m.impl("sequence", TORCH_BOX(&sequence));
   m.impl("sequence_forward", TORCH_BOX(&sequence_forward));
   m.impl("sequence_backward", TORCH_BOX(&sequence_backward));
+  m.impl("pack", TORCH_BOX(&pack));
+  m.impl("stream_step", TORCH_BOX(&stream_step));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(lltm, CompositeExplicitAutograd, m) {

@@ -75,7 +75,6 @@ def hold(
             except AssertionError as error:
                 contest.wrong[competitor.name] = str(error)
                 continue
-            _weigh(contest, competitor.name, problem)
             entrants[competitor.name] = _prepare(row, problem)
         factor = 1.0
         if with_floors:
@@ -90,6 +89,14 @@ def hold(
 
 def _prepare(row: Row, problem: Problem) -> Prepare:
     return lambda count: row.work.calls(problem, count)
+
+
+def weigh(contest: Contest, competitors: Sequence[Competitor]) -> None:
+    """Add the memory of those that were timed."""
+    with setting(contest.row):
+        for competitor in competitors:
+            if competitor.name in contest.seconds:
+                _weigh(contest, competitor.name, competitor.problem(contest.row))
 
 
 def _weigh(contest: Contest, name: str, problem: Problem) -> None:

@@ -90,7 +90,9 @@ def main() -> None:
             and row.threads == options.threads
             and row.dtype == getattr(torch, options.dtype)
         ):
-            show(contest.hold(row, chosen(options), options.seconds))
+            held = contest.hold(row, chosen(options), options.seconds)
+            contest.weigh(held, chosen(options))
+            show(held)
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 

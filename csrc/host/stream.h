@@ -1,0 +1,87 @@
+// One step at a time on CPU tensors, for inference: the weights packed beforehand, every result
+// written where the caller says, so that a step allocates nothing.
+#pragma once
+
+#include <optional>
+#include <type_traits>
+
+#include "../contract.h"
+#include "dispatch.h"
+#include "parallel.h"
+#include "scratch.h"
+
+namespace lltm {
+
+// A multiple of every vector's width, so that the packed size is the same on every processor.
+constexpr int64_t kPackedStates = 16;
+
+constexpr int64_t packed_elements(int64_t state, int64_t columns) {
+  return (state + kPackedStates - 1) / kPackedStates * kPackedStates * 3 * columns;
+}
+
+// [3S, S + F] -> the state's share packed, then the input's; in the compute type
+template <class Api, class Tensor = typename Api::Tensor>
+Tensor pack_cpu(const Tensor& weights_) {
+  const CellSizes sizes = check_weights("pack", weights_);
+  const Tensor weights = Api::contiguous(weights_);
+  const int64_t state = sizes.state, features = sizes.features, width = state + features;
+  std::optional<Tensor> result;
+  dispatch(weights.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    using C = cpu::compute_t<T>;
+    result = Api::template empty_of_type<C>(weights, {packed_elements(state, width)});
+    C* packed = Api::template mutable_data<C>(*result);
+    const T* from = Api::template data<T>(weights);
+    const auto& kernels = cpu::kernels().of<T>();
+    const int64_t panels = kernels.panels(state, cpu::kForwardVectors);
+    kernels.pack_forward({from, width, state, state, packed}, 0, panels);
+    kernels.pack_forward(
+        {from + state, width, state, features, packed + packed_elements(state, state)}, 0, panels);
+  });
+  return *result;
+}
+
+template <class Api, class T, class Tensor>
+void stream_step(const CellSizes& sizes, const Tensor& input, const Tensor& packed_,
+                 const std::optional<Tensor>& bias, const Tensor& old_h, const Tensor& cell,
+                 const Tensor& new_h, double alpha) {
+  using C = cpu::compute_t<T>;
+  constexpr bool kCopies = !std::is_same_v<T, C>;
+  const auto& kernels = cpu::kernels().of<T>();
+  const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
+  const Scratch<C> wide_h(kCopies ? batch * state : 0), wide_x(kCopies ? batch * features : 0);
+  const auto rows_of = [&](const Tensor& tensor, const Scratch<C>& wide, int64_t count) {
+    const T* stored = Api::template data<T>(tensor);
+    if constexpr (kCopies) {
+      kernels.widen(stored, wide.data(), count);
+      return static_cast<const C*>(wide.data());
+    } else {
+      return stored;
+    }
+  };
+  const C* packed = Api::template data<C>(packed_);
+  T* cell_data = Api::template mutable_data<T>(cell);
+  const cpu::StepForward<T> step{
+      {batch, state, alpha, nullptr, data_or_null<Api, T>(bias), cell_data,
+       Api::template mutable_data<T>(new_h), cell_data, nullptr, nullptr},
+      {rows_of(old_h, wide_h, batch * state), packed, state},
+      {rows_of(input, wide_x, batch * features), packed + packed_elements(state, state), features}};
+  run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors),
+           2 * batch * 3 * (state + features) * kernels.width, kGrainFlops);
+}
+
+template <class Api, class Tensor = typename Api::Tensor>
+void stream_step_cpu(const Tensor& input_, const Tensor& packed, const std::optional<Tensor>& bias_,
+                     const Tensor& old_h_, const Tensor& cell, const Tensor& new_h, double alpha) {
+  const CellSizes sizes = check_stream<Api>(input_, bias_, old_h_, cell, new_h, alpha);
+  const Tensor input = Api::contiguous(input_), old_h = Api::contiguous(old_h_);
+  const auto bias = contiguous_or_none<Api>(bias_);
+  dispatch(input.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    check_packed<Api, cpu::compute_t<T>>(
+        packed, input, packed_elements(sizes.state, sizes.state + sizes.features));
+    stream_step<Api, T>(sizes, input, packed, bias, old_h, cell, new_h, alpha);
+  });
+}
+
+}  // namespace lltm
