@@ -223,6 +223,7 @@ def describe() -> str:
         "instruction_sets": INSTRUCTION_SETS,
         "cuda": setup_cuda.release() if CUDA else None,
         "cuda_architectures": setup_cuda.images() if CUDA else [],
+        "driver": setup_cuda.driver() if CUDA else None,
         "platform": f"{sys.platform}-{platform.machine().lower()}",
         "debug": DEBUG,
     }

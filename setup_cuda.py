@@ -1,8 +1,8 @@
 """The CUDA half of setup.py: the library of CUDA kernels, made by plain nvcc.
 
-It needs nvcc and no GPU, and no CUDA build of torch either: the kernels know no torch, the binding
-uses the stable headers that every build of torch has, and what it takes from libtorch_cuda is
-linked against a stub.
+It needs nvcc and no GPU, and no CUDA build of torch either: the kernels know no torch, the bindings
+use only headers that every build of torch has, and what they take from libtorch_cuda is linked
+against a stub.
 
 Environment:
     CUDA_HOME: the toolkit, else the one whose nvcc is on PATH.
@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,20 +94,28 @@ def images() -> tuple[str, ...]:
     return tuple(names)
 
 
-def _known_architectures() -> list[str]:
+def _known() -> list[dict[str, Any]]:
     if sys.version_info >= (3, 11):
         import tomllib  # noqa: PLC0415 - only a CUDA build needs it
     else:
         import tomli as tomllib  # noqa: PLC0415 - CPython 3.10 only
-    table = tomllib.loads((ROOT / "matrix.toml").read_text(encoding="utf-8"))["cuda"]
-    for row in table:
+    return list(tomllib.loads((ROOT / "matrix.toml").read_text(encoding="utf-8"))["cuda"])
+
+
+def _known_architectures() -> list[str]:
+    for row in _known():
         if row["version"] == release():
             return list(row["architectures"])
-    known = ", ".join(row["version"] for row in table)
+    known = ", ".join(row["version"] for row in _known())
     raise SystemExit(
         f"matrix.toml has architectures for CUDA {known}, nvcc is of {release()}; name yours in "
         "TORCH_CUDA_ARCH_LIST"
     )
+
+
+def driver() -> str | None:
+    """The oldest driver that runs what this toolkit builds; None for one not in matrix.toml."""
+    return next((row["driver"] for row in _known() if row["version"] == release()), None)
 
 
 def nvcc_command(*arguments: str) -> list[str]:

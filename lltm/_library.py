@@ -39,6 +39,7 @@ class Build:
         instruction_sets: the CPU kernels' variants, weakest first.
         cuda: CUDA version it was compiled with, or ``None``.
         cuda_architectures: such as ``sm_90``.
+        driver: the oldest NVIDIA driver its CUDA kernels run on, or ``None``.
         platform: such as ``linux-x86_64``.
         debug: whether it carries debug information and assertions.
     """
@@ -52,6 +53,7 @@ class Build:
     instruction_sets: tuple[str, ...]
     cuda: str | None
     cuda_architectures: tuple[str, ...]
+    driver: str | None
     platform: str
     debug: bool
 

@@ -79,9 +79,10 @@ class Compiler:
 
 @dataclass(frozen=True)
 class Cuda:
-    """A CUDA toolkit release, the newest host compilers nvcc accepts, and what it builds for."""
+    """A CUDA toolkit release: its oldest driver, newest host compilers, and what it builds for."""
 
     version: str
+    driver: str
     gxx: int
     clangxx: int
     architectures: tuple[str, ...]
