@@ -219,16 +219,44 @@ def gpu(session: nox.Session) -> None:
 
 @nox.session(name="cuda-report")
 def cuda_report(session: nox.Session) -> None:
-    """Count every CUDA kernel's registers and spills; needs nvcc and no GPU: `-- --arch sm_90`."""
-    install(session, "matrix")
+    """Registers, spills and wide accesses of every CUDA kernel; needs nvcc: `-- --arch sm_90`."""
+    install(session, "matrix", "cuda")
     session.run("python", "-m", "matrix.cuda_report", *session.posargs)
 
 
-@nox.session(name="sanitize-cuda", venv_backend="none")
+def need_gpu(session: nox.Session) -> None:
+    """End a session that could show nothing here, before anything is installed."""
+    if shutil.which("nvidia-smi") is None:
+        session.error("not run: no CUDA device (there is no nvidia-smi on PATH)")
+
+
+def install_cuda_build(session: nox.Session) -> None:
+    """Install lltm with its CUDA kernels."""
+    session.install(f"torch=={TORCH}")
+    flags = ("--no-build-isolation", "--no-deps", "--force-reinstall")
+    session.install(*flags, ".", env={"LLTM_CUDA": "1"})
+
+
+@nox.session(name="bench-cuda")
+def bench_cuda(session: nox.Session) -> None:
+    """Race the CUDA kernels against everyone else and the floors; needs a GPU and nvcc."""
+    need_gpu(session)
+    install(session, "build", "test", "matrix")
+    install_cuda_build(session)
+    # Where it cannot be installed, the race reports it as not run.
+    session.run("python", "-m", "pip", "install", "flashrnn", success_codes=range(256))
+    session.run("python", "-m", "matrix.bench", "--cuda", *session.posargs)
+
+
+@nox.session(name="sanitize-cuda")
 def sanitize_cuda(session: nox.Session) -> None:
-    """Run the CUDA tests under compute-sanitizer; needs a GPU and an installed CUDA build."""
+    """Run the CUDA tests under compute-sanitizer's four tools; needs a GPU and nvcc."""
+    need_gpu(session)
     if shutil.which("compute-sanitizer") is None:
         session.error("not run: there is no compute-sanitizer on PATH (it comes with CUDA)")
+    install(session, "build", "test")
+    install_cuda_build(session)
     for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
         sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1"]
-        session.run(*sanitizer, "pytest", "tests/test_cuda.py", *session.posargs, external=True)
+        command = ["python", f"{session.bin}/pytest", "tests/test_cuda.py", *session.posargs]
+        session.run(*sanitizer, *command, external=True)

@@ -1,4 +1,4 @@
-"""What this machine has: interpreters, compilers, a GPU. Found, never downloaded."""
+"""What this machine has: interpreters, compilers, nvcc, a GPU. Found, never downloaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import findpython
 
-from matrix.config import HOME
+from matrix.config import HOME, series
 
 COMPILER_PROGRAM = re.compile(r"(g\+\+|clang\+\+)(-\d+)?")
 
@@ -52,6 +52,20 @@ class CompilerFound:
 
 
 @dataclass(frozen=True)
+class Nvcc:
+    """A CUDA compiler: its release, "13.0", full version and the toolkit it belongs to."""
+
+    release: str
+    version: str
+    root: Path
+
+    @property
+    def program(self) -> Path:
+        """The compiler itself, past a wrapper on PATH."""
+        return self.root / "bin" / "nvcc"
+
+
+@dataclass(frozen=True)
 class Machine:
     """The programs found."""
 
@@ -61,6 +75,7 @@ class Machine:
     default: CompilerFound | None
     gpu: bool
     platform: str = HOME
+    nvcc: Nvcc | None = None
 
     def python(self, series: str) -> Interpreter | None:
         """The newest CPython of a series, "3.12", or None."""
@@ -124,6 +139,29 @@ def default_compiler() -> CompilerFound | None:
     return inspect_compiler(Path(path)) if path else None
 
 
+def find_nvcc() -> Nvcc | None:
+    """The nvcc of CUDA_HOME or PATH, asked where its toolkit lies: PATH may hold a wrapper."""
+    home = os.environ.get("CUDA_HOME")
+    program = shutil.which("nvcc", path=f"{home}/bin" if home else None)
+    if program is None:
+        return None
+    told = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=False, timeout=60
+    )
+    plan = subprocess.run(
+        [program, "--dryrun", "-x", "cu", "-c", os.devnull, "-o", os.devnull],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    version = re.search(r"V(\d+\.\d+\.\d+)", told.stdout)
+    top = re.search(r"^#\$ TOP=(.+)$", plan.stderr, re.MULTILINE)
+    if version is None or top is None:
+        return None
+    return Nvcc(series(version[1]), version[1], Path(top[1]).resolve())
+
+
 def this_platform() -> str:
     """The platform as `matrix.toml` names it: linux-x86_64, macos-arm64, windows-x86_64."""
     system = {"Darwin": "macos"}.get(platform.system(), platform.system().lower())
@@ -145,4 +183,5 @@ def this_machine() -> Machine:
         default=default,
         platform=this_platform(),
         gpu=shutil.which("nvidia-smi") is not None,
+        nvcc=find_nvcc(),
     )
