@@ -123,6 +123,7 @@ class Builder:
                 cwd=source,
                 env={
                     "LLTM_BINDING": recipe.binding,
+                    "LLTM_CUDA": "0" if recipe.cuda == "cpu" else "1",
                     "CXX": str(compiler.path),
                     "CC": str(compiler.c_compiler),
                     "MAX_JOBS": str(os.cpu_count() or 1),

@@ -169,6 +169,10 @@ class Matrix:
         floor = self.stable.target if binding == "stable" else "0"
         return tuple(release for release in self.torch if number(release.version) >= number(floor))
 
+    def architectures(self, cuda: str) -> tuple[str, ...]:
+        """What a CUDA release builds for, as torch spells it; nothing for "cpu"."""
+        return next((row.architectures for row in self.cuda if row.version == cuda), ())
+
     @property
     def headers(self) -> Torch:
         """The torch release the stable wheel is compiled against, and `nox -s tests` installs."""

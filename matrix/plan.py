@@ -179,8 +179,8 @@ def _missing(
         return f"no CPython {row.python} on this machine"
     if compiler is None:
         return f"no {row.compiler} on this machine, or one outside the bounds of matrix.toml"
-    if row.cuda != "cpu" and not machine.gpu:
-        return "no NVIDIA GPU on this machine"
+    if row.cuda != "cpu" and (machine.nvcc is None or machine.nvcc.release != row.cuda):
+        return f"no nvcc of CUDA {row.cuda} on this machine"
     return ""
 
 

@@ -229,6 +229,7 @@ class RowRun:
                 torch=series(artifact.torch),
                 python="none",
                 cuda=row.cuda,
+                cuda_architectures=self.tools.matrix.architectures(row.cuda),
             )
             try:
                 report = audit(Path(artifact.path), policy, [environment.site_packages])

@@ -123,9 +123,10 @@ def cuda_host_compiler(matrix: Matrix, row: Row) -> Iterator[Violation]:
 
 
 def cuda_major(matrix: Matrix, row: Row) -> Iterator[Violation]:
-    """A CUDA row and its torch are of one CUDA major: a binary is bound to one libcudart."""
+    """A native build's CUDA is of its torch's major; a stable one loads beside either."""
     cuda = matrix.release(row.torch).cuda
-    if row.cuda != "cpu" and number(row.cuda)[0] != number(cuda)[0]:
+    of_native = row.cuda != "cpu" and row.binding == "native"
+    if of_native and number(row.cuda)[0] != number(cuda)[0]:
         yield Violation(
             row.line,
             "cuda-major",

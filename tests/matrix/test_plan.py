@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from matrix import config
-from matrix.machine import CompilerFound, Interpreter, Machine
+from matrix.machine import CompilerFound, Interpreter, Machine, Nvcc
 from matrix.plan import expand, place, select
 
 PYTHON = Interpreter(Path("/usr/bin/python3.11"), "3.11.7")
@@ -54,6 +54,25 @@ def test_a_missing_program_is_said_and_the_row_stays() -> None:
         "g++" in p.missing or "clang++" in p.missing or "CPython" in p.missing for p in placed
     )
     assert {"no CPython 3.12 on this machine"} <= {p.missing for p in placed}
+
+
+@pytest.mark.parametrize(
+    ("release", "missing"),
+    [(None, True), ("12.8", True), ("13.0", False)],
+    ids=["no nvcc", "another", "its own"],
+)
+def test_a_cuda_row_needs_nvcc_of_its_release_and_no_gpu(
+    release: str | None, missing: bool
+) -> None:
+    matrix = config.load()
+    nvcc = release and Nvcc(release, f"{release}.88", Path("/usr/local/cuda"))
+    machine = dataclasses.replace(MACHINE, nvcc=nvcc)
+    found = [p for p in place(matrix, expand(matrix, "nightly"), machine) if p.row.cuda == "13.0"]
+    assert {p.row.binding for p in found} == {"stable", "native"}
+    # Beside a torch of either CUDA major.
+    assert {matrix.release(p.row.torch).cuda for p in found} == {"12.8", "13.0"}
+    told = "no nvcc of CUDA 13.0 on this machine"
+    assert {p.missing for p in found} == {told if missing else ""}
 
 
 def test_pr_holds_what_the_project_promises() -> None:
