@@ -11,8 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from matrix import page, results
+from matrix.elsewhere import ELSEWHERE
 from matrix.files import read_json, write_atomically, write_json
 from matrix.progress import STYLES
+from matrix.results import NOT_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,6 +48,7 @@ def write(folder: Path, tier: str, rows: Iterable[Result]) -> dict[str, Any]:
             }
             for result in rows
         ],
+        "elsewhere": [dataclasses.asdict(each) | {"status": NOT_RUN} for each in ELSEWHERE],
     }
     write_json(folder / "report.json", document)
     write_atomically(folder / "index.html", page.render(folder, tier, rows))
@@ -78,7 +81,13 @@ def summary(rows: Iterable[Result]) -> RenderableType:
         for result in rows
         if result.reason
     ]
-    return Group(table, *reasons, Text(LEGEND, style="dim"))
+    elsewhere = [
+        Text.assemble(
+            (f"{NOT_RUN}: ", STYLES[NOT_RUN]), f"{each.what}: {each.reason}; {each.command}"
+        )
+        for each in ELSEWHERE
+    ]
+    return Group(table, *reasons, *elsewhere, Text(LEGEND, style="dim"))
 
 
 def cells(result: Result) -> tuple[str, ...]:

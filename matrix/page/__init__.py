@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from matrix.config import number
+from matrix.elsewhere import ELSEWHERE
 from matrix.files import read_json
 from matrix.page import plots
 from matrix.results import FAILED, NOT_RUN, PASSED
@@ -112,6 +113,7 @@ def render(folder: Path, tier: str, results: Iterable[Result]) -> str:
             logs={result.id: logs(folder, result) for result in results},
             oracle=plots.oracle(results),
             speed=plots.speed(results),
+            elsewhere=ELSEWHERE,
             crossload=read_json(folder / "crossload.json"),
             benchmark=BENCHMARK if (folder / BENCHMARK).is_file() else None,
         )

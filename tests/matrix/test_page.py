@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from matrix import page
+from matrix.elsewhere import ELSEWHERE
 from matrix.page import sample
 
 if TYPE_CHECKING:
@@ -84,3 +85,8 @@ def test_a_page_of_no_rows_says_so(tmp_path: Path) -> None:
 def test_two_renderings_of_one_plot_are_the_same(tmp_path: Path) -> None:
     results = sample.results()
     assert page.plots.oracle(results) == page.plots.oracle(results)
+
+
+def test_what_takes_a_gpu_is_not_run_with_its_command(read: Reader) -> None:
+    for each in ELSEWHERE:
+        assert f"{each.what}: {each.reason}; {each.command}" in read.text
