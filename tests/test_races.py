@@ -12,7 +12,7 @@ import torch
 from benchmarks import competitors, contest, floors, racing, workloads
 from benchmarks.competitors import EAGER, OTHER, Competitor
 from benchmarks.workloads import Problem, Row
-from cases import BENCHMARK_CASES, SMALL
+from cases import BENCHMARK_CASES, SMALL, Case
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 from torch.utils.flop_counter import FlopCounterMode
@@ -51,7 +51,7 @@ def test_every_round_times_everyone_once_in_changing_order() -> None:
 
         return prepare
 
-    times = racing.race({name: logged(name) for name in "abc"}, 0.0, clock)
+    times = racing.race({name: logged(name) for name in "abc"}, 0.0, racing.by_clock(clock))
     rounds = [log[-at : len(log) - at + 3] for at in range(3 * racing.ROUNDS[0], 0, -3)]
     assert all(sorted(names) == ["a", "b", "c"] for names in rounds)
     assert len({tuple(names) for names in rounds}) > 1
@@ -72,7 +72,9 @@ def test_a_machine_that_slows_down_leaves_the_ratio_alone() -> None:
 
         return clock.worker(spent)
 
-    times = racing.race({"slow": drifting(2e-2), "fast": drifting(1e-2)}, 0.0, clock)
+    times = racing.race(
+        {"slow": drifting(2e-2), "fast": drifting(1e-2)}, 0.0, racing.by_clock(clock)
+    )
     assert times["fast"][-1] > 1.3 * times["fast"][0]
     ratios = [slow / fast for slow, fast in zip(times["slow"], times["fast"], strict=True)]
     assert contest.middle(ratios)[0] == pytest.approx(2.0, rel=0.05)
@@ -86,7 +88,7 @@ def test_short_calls_are_timed_several_at_a_time() -> None:
         counts.append(count)
         return clock.worker(lambda: racing.BLOCK_SECONDS / 10)(count)
 
-    times = racing.race({"short": prepare}, 0.0, clock)
+    times = racing.race({"short": prepare}, 0.0, racing.by_clock(clock))
     assert counts[-1] == 10
     assert times["short"] == pytest.approx([racing.BLOCK_SECONDS / 10] * racing.ROUNDS[0])
 
@@ -125,6 +127,101 @@ def test_the_blas_floor_makes_its_products_and_nothing_else() -> None:
     with FlopCounterMode(display=False) as counter:
         call()
     assert counter.get_total_flops() == floors.flops(SEQUENCE)
+
+
+# On a GPU ---------------------------------------------------------------------------------------
+
+CELL = Row(Case("cell", 2, 3, 5), torch.float32, 1, workloads.FORWARD, "cuda")
+# input, weights, bias, h, c; and the outputs
+ARGUMENTS, OUTPUTS = 6 + 15 * 8 + 15 + 10 + 10, 20
+
+
+@pytest.mark.parametrize(
+    ("work", "elements"),
+    [
+        (workloads.FORWARD, ARGUMENTS + OUTPUTS),
+        (workloads.INFERENCE, ARGUMENTS + OUTPUTS),
+        # The input asks for no gradient.
+        (workloads.BACKWARD, 2 * ARGUMENTS - 6 + OUTPUTS),
+        (workloads.TRAINING_STEP, 2 * ARGUMENTS - 6 + 2 * OUTPUTS),
+    ],
+    ids=lambda value: value.name if isinstance(value, workloads.Work) else "",
+)
+def test_the_byte_floor_moves_every_argument_and_result_once(
+    work: workloads.Work, elements: int
+) -> None:
+    assert floors.moved_bytes(replace(CELL, work=work)) == 4 * elements
+    assert floors.moved_bytes(replace(CELL, work=work, dtype=torch.bfloat16)) == 2 * elements
+
+
+@pytest.mark.parametrize("case", BENCHMARK_CASES, ids=lambda case: f"{case.op}-{case.name}")
+def test_the_byte_floor_counts_the_tensors_that_there_are(case: workloads.Case) -> None:
+    row = Row(case, torch.float32, 1, workloads.FORWARD)
+    arguments = competitors.arguments(row)
+    tensors = [*arguments.tensors(), *case.reference(*arguments)]
+    assert floors.moved_bytes(row) == sum(tensor.nbytes for tensor in tensors)
+
+
+def test_the_rates_turn_into_the_floors_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floors, "SQUARE", 8)
+    monkeypatch.setattr(floors, "COPY_BYTES", 1024)
+    row = replace(CELL, device="cpu")
+    prepare, factor = floors.flop_rate(row)
+    assert factor * 2 * 8**3 == floors.flops(row)
+    (call,) = prepare(1)
+    with FlopCounterMode(display=False) as counter:
+        call()
+    assert counter.get_total_flops() == 2 * 8**3
+    _, factor = floors.byte_rate(row)
+    assert factor * 2 * 1024 == floors.moved_bytes(row)
+    floors._square.cache_clear()
+    floors._copy.cache_clear()
+
+
+def test_a_gpu_is_timed_by_its_own_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            log.append("record")
+
+        def synchronize(self) -> None:
+            log.append("synchronize")
+
+        def elapsed_time(self, end: Event) -> float:
+            return 250.0  # milliseconds
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    assert racing.stopwatch(CELL)([lambda: log.append("call")] * 2) == 0.25
+    assert log == ["record", "call", "call", "record", "synchronize"]
+
+
+def test_the_rows_of_a_gpu_are_those_declared() -> None:
+    rows = list(workloads.cuda())
+    assert len({row.name for row in rows}) == len(rows) == 3 * 6 * 4
+    assert {row.fields()["dtype"] for row in rows} == {"float32", "tf32", "bfloat16"}
+
+
+def test_tf32_is_a_setting_of_its_rows_alone() -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    for tf32, precision in ((True, "high"), (False, "highest")):
+        with contest.setting(replace(CELL, tf32=tf32)):
+            assert torch.get_float32_matmul_precision() == precision
+            assert torch.backends.cudnn.allow_tf32 is tf32
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+
+
+def test_who_cannot_take_part_is_told_and_the_others_are_timed() -> None:
+    def problem(row: Row) -> Problem:
+        raise competitors.NotHere("it is not installed")
+
+    absent = Competitor("absent", OTHER, None, competitors.BOTH, problem, "")
+    held = contest.hold(SEQUENCE, [EAGER, absent], 0.0, with_floors=False)
+    assert held.not_run == {"absent": "it is not installed"}
+    assert list(held.seconds) == ["eager"]
 
 
 # Results ----------------------------------------------------------------------------------------

@@ -17,8 +17,11 @@ from matrix.config import ROOT
 from matrix.files import write_atomically, write_json
 
 BUILD = ROOT / "build" / "bench"
+BUILD_CUDA = ROOT / "build" / "bench-cuda"
 MATRIX_REPORT = ROOT / "build" / "matrix" / "index.html"
 INTERRUPTED = 130
+NOT_RUN = 3
+"""Neither right (0) nor wrong (1): nothing was measured."""
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -37,6 +40,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     scope.add_argument(
         "--full", dest="scope", action="store_const", const="full", help="every row there is"
+    )
+    scope.add_argument(
+        "--cuda",
+        dest="scope",
+        action="store_const",
+        const="cuda",
+        help="every row on a GPU; what `nox -s bench-cuda` runs",
     )
     parser.set_defaults(scope="quick")
     parser.add_argument(
@@ -69,16 +79,25 @@ def main(argv: list[str] | None = None) -> int:
     console = Console(stderr=chosen.json, width=None if sys.stdout.isatty() else 160)
     try:
         stored = read_stored(chosen.compare) if chosen.compare else None
+        if chosen.scope == "cuda" and (reason := measure.why_no_gpu()):
+            console.print(f"bench-cuda: not run: {reason}", style="yellow", markup=False)
+            return NOT_RUN
         run, right = measure_all(chosen, console)
         if chosen.write:
             document.write(run)
-        return report(run, stored, console, as_json=chosen.json) or (0 if right else 1)
+        folder = build_folder(chosen.scope)
+        return report(run, stored, console, folder, as_json=chosen.json) or (0 if right else 1)
     except BenchError as error:
         console.print(f"error: {error}", style="red", highlight=False, markup=False)
         return 2
     except KeyboardInterrupt:
         console.print("interrupted: finished parts are kept; go on with --resume", style="yellow")
         return INTERRUPTED
+
+
+def build_folder(scope: str) -> Path:
+    """Where a run leaves what it made."""
+    return BUILD_CUDA if scope == "cuda" else BUILD
 
 
 def read_stored(path: Path) -> Run:
@@ -97,11 +116,12 @@ def read_stored(path: Path) -> Run:
 
 def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
     """Measure all parts; the run, and whether every result was right."""
-    measurer = measure.Measurer(BUILD, chosen.scope, chosen.seconds, chosen.select)
+    folder = build_folder(chosen.scope)
+    measurer = measure.Measurer(folder, chosen.scope, chosen.seconds, chosen.select)
     # Compiled kernels are kept between runs, and leave no trace outside the tree.
     environment = {
-        "TORCH_EXTENSIONS_DIR": str(BUILD / "extensions"),
-        "TORCHINDUCTOR_CACHE_DIR": str(BUILD / "inductor"),
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         **os.environ,
     }
     todo = list(measure.parts(chosen.scope, chosen.select))
@@ -121,20 +141,20 @@ def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool
     return figures.from_pytest_benchmark(documents), right
 
 
-def report(run: Run, stored: Run | None, console: Console, *, as_json: bool) -> int:
+def report(run: Run, stored: Run | None, console: Console, folder: Path, *, as_json: bool) -> int:
     """Write the report and print it; 1 when something regressed."""
     comparison = compare.compare(run, stored) if stored else None
-    write_json(BUILD / "bench.json", run.to_json())
-    matrix = os.path.relpath(MATRIX_REPORT, BUILD) if MATRIX_REPORT.is_file() else None
-    write_atomically(BUILD / "index.html", page.render(run, comparison, matrix=matrix))
+    write_json(folder / "bench.json", run.to_json())
+    matrix = os.path.relpath(MATRIX_REPORT, folder) if MATRIX_REPORT.is_file() else None
+    write_atomically(folder / "index.html", page.render(run, comparison, matrix=matrix))
     for name, plot in plots.speed(run):
-        write_atomically(BUILD / f"{name}.svg", plot.svg)
+        write_atomically(folder / f"{name}.svg", plot.svg)
     if as_json:
         print(json.dumps(run.to_json(), indent=1))
     console.print(tables.table(run))
     if comparison:
         console.print(tables.comparison(comparison))
-    console.print(f"report: {BUILD / 'index.html'}, {BUILD / 'bench.json'}", soft_wrap=True)
+    console.print(f"report: {folder / 'index.html'}, {folder / 'bench.json'}", soft_wrap=True)
     return 1 if comparison and comparison.regressions else 0
 
 

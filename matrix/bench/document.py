@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.bench import tables, targets
@@ -11,18 +12,38 @@ from matrix.files import write_atomically, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from matrix.bench.figures import Run
 
 PATH = ROOT / "docs" / "benchmarks.md"
-RECORD = ROOT / "docs" / "benchmarks" / "cpu.json"
-BEGIN = "<!-- made from benchmarks/cpu.json by `nox -s bench -- --write` -->"
-END = "<!-- end of the CPU tables -->"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run of record: its JSON, and the marks that its tables stand between."""
+
+    path: Path
+    begin: str
+    end: str
+
+
+def _record(device: str, session: str) -> Record:
+    name = device.lower()
+    return Record(
+        ROOT / "docs" / "benchmarks" / f"{name}.json",
+        f"<!-- made from benchmarks/{name}.json by `nox -s {session} -- --write` -->",
+        f"<!-- end of the {device} tables -->",
+    )
+
+
+CPU = _record("CPU", "bench")
+CUDA = _record("CUDA", "bench-cuda")
 
 
 def write(run: Run) -> None:
     """Make a run the one of record."""
-    write_json(RECORD, run.to_json())
+    write_json((CUDA if run.on_gpu else CPU).path, run.to_json())
     write_atomically(PATH, render(run, PATH.read_text(encoding="utf-8")))
 
 
@@ -32,10 +53,13 @@ def render(run: Run, text: str) -> str:
     Raises:
         BenchError: the marks that the tables stand between are gone.
     """
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    record = CUDA if run.on_gpu else CPU
+    head, begin, rest = text.partition(record.begin)
+    _, end, tail = rest.partition(record.end)
     if not begin or not end:
-        raise BenchError(f"docs/benchmarks.md: expected the marks {BEGIN!r} and {END!r}")
+        raise BenchError(
+            f"docs/benchmarks.md: expected the marks {record.begin!r} and {record.end!r}"
+        )
     return f"{head}{begin}\n\n{markdown(run)}\n{end}{tail}"
 
 
@@ -54,7 +78,7 @@ def _lines(run: Run) -> Iterator[str]:
     cells = [tables.target_cells(outcome) for outcome in targets.outcomes(run)]
     yield from _table((*tables.TARGET_HEADINGS[:-1], "verdict"), cells)
     yield ""
-    yield tables.LEGEND
+    yield tables.legend(run)
     for section in tables.sections(run):
         yield ""
         yield f"### {section.title[:1].upper()}{section.title[1:]}"

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 OURS, OTHER, LSTM, FLOOR = "ours", "other", "lstm", "floor"
 EAGER = "eager"
 BLAS, FMA = "blas floor", "fma floor"
+FLOP, BYTE = "flop floor", "byte floor"
 SCALED_LSTM = "lstm x 3/4"
+TUTORIAL = "tutorial cuda"
 # An LSTM has four gates, the LLTM three: this is what the same road would cost.
 LSTM_SHARE = 3 / 4
 # Besides its entries' names, what a row is told by.
@@ -121,6 +123,11 @@ class Run:
     made: str
     rows: tuple[Row, ...]
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it ran on a GPU."""
+        return "gpu" in self.hardware
+
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values."""
         return dataclasses.asdict(self)
@@ -158,28 +165,34 @@ def from_pytest_benchmark(documents: Sequence[Mapping[str, Any]]) -> Run:
     Args:
         documents: pytest-benchmark's JSON of each.
     """
-    first = documents[0]
-    machine = first["machine_info"]
-    cpu = machine["cpu"]
+    machine = documents[0]["machine_info"]
+    gpu = dict(machine.get("gpu", {}))
+    versions = {key: gpu.pop(key) for key in ("driver", "cuda", "cudnn", "kernels") if key in gpu}
     return Run(
-        hardware={
-            "processor": cpu.get("brand_raw", "unknown"),
-            "family": cpu.get("family"),
-            "model": cpu.get("model"),
-            "architecture": machine["machine"],
-            "cores": cpu.get("count"),
-            "instruction_set": machine["lltm"]["instruction_set"],
-        },
+        hardware=({"gpu": gpu.pop("name"), **gpu} if gpu else {}) | _processor(machine),
         software={
             "lltm": machine["lltm"]["version"],
             "binding": machine["lltm"]["binding"],
             "compiler": machine["lltm"]["compiler"],
             "torch": machine["torch"],
             "python": machine["python_version"],
+            **versions,
         },
         made=max(document["datetime"] for document in documents),
         rows=tuple(_rows(entry for document in documents for entry in document["benchmarks"])),
     )
+
+
+def _processor(machine: Mapping[str, Any]) -> dict[str, Any]:
+    cpu = machine["cpu"]
+    return {
+        "processor": cpu.get("brand_raw", "unknown"),
+        "family": cpu.get("family"),
+        "model": cpu.get("model"),
+        "architecture": machine["machine"],
+        "cores": cpu.get("count"),
+        "instruction_set": machine["lltm"]["instruction_set"],
+    }
 
 
 def _rows(benchmarks: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
@@ -203,7 +216,7 @@ def _entries(group: Mapping[str, Mapping[str, Any]]) -> Iterator[Entry]:
         yield _entry(name, info, seconds[name], seconds)
         if info["kind"] == LSTM:
             scaled = [LSTM_SHARE * time for time in seconds[name]]
-            yield _entry(SCALED_LSTM, info, scaled, seconds)
+            yield _entry(f"{name} x 3/4", info, scaled, seconds)
 
 
 def _entry(

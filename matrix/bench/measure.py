@@ -27,6 +27,7 @@ OPS = ("cell", "sequence")
 SCOPES = {
     "quick": (("1", ("float32",)),),
     "full": tuple((threads, ("float32", "float64", "bfloat16")) for threads in ("1", "2")),
+    "cuda": (("1", ("float32", "tf32", "bfloat16")),),
 }
 
 
@@ -93,7 +94,7 @@ class Measurer:
 
     Attributes:
         folder: where results lie.
-        scope: ``quick`` or ``full``.
+        scope: ``quick``, ``full`` or ``cuda``.
         seconds: for each row.
         select: further selection, as the user gave it.
     """
@@ -148,3 +149,28 @@ def read(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, json.JSONDecodeError):
         return None
     return value if value.get("benchmarks") else None
+
+
+NO_GPU = """
+import torch
+from lltm import _library
+if not torch.cuda.is_available():
+    print("no CUDA device")
+elif not _library.load_cuda():
+    print(_library.missing_cuda())
+"""
+
+
+def why_no_gpu() -> str | None:
+    """Why nothing can be measured on a GPU here, as one clause, or None."""
+    # Not the repository's root: Python would look for lltm there first.
+    told = subprocess.run(
+        [sys.executable, "-c", NO_GPU],
+        cwd=RACES.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if told.returncode:
+        return told.stderr.strip().rpartition("\n")[2]
+    return told.stdout.strip() or None

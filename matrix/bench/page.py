@@ -27,7 +27,7 @@ def render(run: Run, comparison: Comparison | None, *, matrix: str | None) -> st
             run=run,
             sections=list(tables.sections(run)),
             plots=[plot for _, plot in plots.speed(run)],
-            legend=tables.LEGEND,
+            legend=tables.legend(run),
             verdicts=[str(verdict) for verdict in tables.verdicts(run)],
             target_headings=tables.TARGET_HEADINGS,
             targets=[tables.target_cells(outcome) for outcome in targets.outcomes(run)],

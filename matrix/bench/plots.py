@@ -28,7 +28,11 @@ LOOKS = {
     "premultiplied": ("#8a8f98", "D"),
     "torchscript": ("#cc79a7", "P"),
     "compile": ("#d55e00", "X"),
+    "max-autotune": ("#d55e00", "*"),
+    "tutorial cuda": ("#e69f00", "h"),
     "lstm x 3/4": ("#009e73", "^"),
+    "flashrnn x 3/4": ("#009e73", "<"),
+    "graphed": ("#0072b2", "d"),
     BLAS: ("#1f2933", "|"),
 }
 
@@ -42,8 +46,9 @@ def speed(run: Run) -> Iterator[tuple[str, Plot]]:
     for (op, dtype, threads), found in groupby(sorted(run.rows, key=key), key):
         rows = tuple(found)
         ours = [entry.speed.median for row in rows for entry in row.of_kind(OURS)]
+        of = "" if run.on_gpu else f", {threads} thread{'s' if threads > 1 else ''}"
         words = (
-            f"{op.capitalize()}, {dtype}, {threads} thread{'s' if threads > 1 else ''}: times "
+            f"{op.capitalize()}, {dtype}{of}: times "
             f"faster than eager in the same rounds; ours from {min(ours):.2f} to {max(ours):.2f}."
             if ours
             else f"{op.capitalize()}, {dtype}: none of ours took part."

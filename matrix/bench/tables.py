@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from matrix.bench import targets
-from matrix.bench.figures import EAGER, LSTM, OTHER, OURS
+from matrix.bench.figures import BYTE, EAGER, FLOP, LSTM, OTHER, OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import RenderableType
 
@@ -25,14 +25,29 @@ if TYPE_CHECKING:
 DASH = "—"
 # The first columns name a row, the others hold figures.
 NAMES = 2
-LEGEND = (
+SPEEDS = (
     "Each figure is a median over rounds in which everyone was timed once; ± is half the distance "
     "between the quartiles. eager µs: time of a call; all others: times as fast as eager; lstm: "
-    "nn.LSTMCell or nn.LSTM, and at three quarters of its time, for its fourth gate. Of the faster "
-    "of ours: its time in times of the bare BLAS products, and of the products at the measured "
-    "peak rate of multiply-adds; saved: bytes kept for backward as a part of eager's; peak: the "
-    "most held at one time, likewise."
+    "nn.LSTMCell or nn.LSTM, and at three quarters of its time, for its fourth gate. "
 )
+MEMORY = (
+    "saved: bytes kept for backward as a part of eager's; peak: the most held at one time, "
+    "likewise."
+)
+LEGEND = (
+    f"{SPEEDS}Of the faster of ours: its time in times of the bare BLAS products, and of the "
+    f"products at the measured peak rate of multiply-adds; {MEMORY}"
+)
+CUDA_LEGEND = (
+    f"{SPEEDS}bytes µs: the time to read every argument and write every result once at the rate of "
+    "a large copy; FLOPs µs: that of the products at the rate of a large one; achieved: the longer "
+    f"of the two as a part of the time of the faster of ours; {MEMORY}"
+)
+
+
+def legend(run: Run) -> str:
+    """What the headings mean."""
+    return CUDA_LEGEND if run.on_gpu else LEGEND
 
 
 @dataclass(frozen=True)
@@ -58,15 +73,17 @@ def sections(run: Run) -> Iterator[Section]:
     def key(row: Row) -> tuple[str, str, int]:
         return row.op, row.dtype, row.threads
 
+    columns = CUDA_COLUMNS if run.on_gpu else COLUMNS
     for (op, dtype, threads), found in groupby(sorted(run.rows, key=key), key):
         rows = list(found)
         others = _names(rows, OTHER, LSTM)
         ours = _names(rows, OURS)
         sizes = "B x F x S" if op == "cell" else "T x B x F x S"
+        of = "" if run.on_gpu else f", {threads} thread{'s' if threads > 1 else ''}"
         yield Section(
-            f"{op}, {dtype}, {threads} thread{'s' if threads > 1 else ''}",
-            (sizes, "work", "eager µs", *others, *ours, "of BLAS", "of FMA", "saved", "peak"),
-            tuple(tuple(_cells(row, others, ours)) for row in rows),
+            f"{op}, {dtype}{of}",
+            (sizes, "work", "eager µs", *others, *ours, *columns),
+            tuple(tuple(_cells(row, others, ours, columns.values())) for row in rows),
         )
 
 
@@ -76,7 +93,12 @@ def _names(rows: Iterable[Row], *kinds: str) -> list[str]:
     return [name for name in names if name != EAGER]
 
 
-def _cells(row: Row, others: Iterable[str], ours: Iterable[str]) -> Iterator[Cell]:
+def _cells(
+    row: Row,
+    others: Iterable[str],
+    ours: Iterable[str],
+    columns: Iterable[Callable[[Row, Entry], str]],
+) -> Iterator[Cell]:
     eager = row.entry(EAGER)
     best = max(row.of_kind(OURS), key=lambda entry: entry.speed.median, default=None)
     assert eager is not None
@@ -89,10 +111,8 @@ def _cells(row: Row, others: Iterable[str], ours: Iterable[str]) -> Iterator[Cel
     for name in ours:
         entry = row.entry(name)
         yield Cell(DASH) if entry is None else Cell(_speed(entry.speed), _mark(row, entry))
-    yield Cell(_ratio(best.of_blas if best else None))
-    yield Cell(_ratio(best.of_fma if best else None))
-    yield Cell(_part(best.saved_bytes if best else None, eager.saved_bytes))
-    yield Cell(_part(best.high_water_bytes if best else None, eager.high_water_bytes))
+    for column in columns:
+        yield Cell(column(row, best) if best else DASH)
 
 
 def _speed(figure: Figure) -> str:
@@ -111,6 +131,40 @@ def _part(own: int | None, eager: int | None) -> str:
     return f"{own / eager:.0%}" if own is not None and eager else DASH
 
 
+def _saved(row: Row, best: Entry) -> str:
+    eager = row.entry(EAGER)
+    return _part(best.saved_bytes, eager.saved_bytes if eager else None)
+
+
+def _peak(row: Row, best: Entry) -> str:
+    eager = row.entry(EAGER)
+    return _part(best.high_water_bytes, eager.high_water_bytes if eager else None)
+
+
+def _floor(row: Row, name: str) -> str:
+    floor = row.entry(name)
+    return f"{floor.us.median:,.1f}" if floor else DASH
+
+
+def _achieved(row: Row, best: Entry) -> str:
+    floors = [floor.us.median for name in (BYTE, FLOP) if (floor := row.entry(name))]
+    return f"{max(floors) / best.us.median:.0%}" if floors else DASH
+
+
+COLUMNS: dict[str, Callable[[Row, Entry], str]] = {
+    "of BLAS": lambda _, best: _ratio(best.of_blas),
+    "of FMA": lambda _, best: _ratio(best.of_fma),
+    "saved": _saved,
+    "peak": _peak,
+}
+"""Of the fastest of ours, by heading."""
+CUDA_COLUMNS: dict[str, Callable[[Row, Entry], str]] = {
+    "bytes µs": lambda row, _: _floor(row, BYTE),
+    "FLOPs µs": lambda row, _: _floor(row, FLOP),
+    "achieved": _achieved,
+    "saved": _saved,
+    "peak": _peak,
+}
 TARGET_HEADINGS = ("work", "figure", "to reach", "worst", "in", "good", "")
 STYLES = {"ahead": "green", "behind": "bold red", "": ""}
 
@@ -127,7 +181,7 @@ def table(run: Run) -> RenderableType:
         for line in section.lines:
             made.add_row(*(Text(cell.text, style=STYLES[cell.mark]) for cell in line))
         parts.append(made)
-    return Group(*parts, Text(LEGEND, style="dim"), _targets(run), *verdicts(run))
+    return Group(*parts, Text(legend(run), style="dim"), _targets(run), *verdicts(run))
 
 
 def _targets(run: Run) -> Table:

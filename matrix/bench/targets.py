@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.bench.figures import OURS, SCALED_LSTM
+from matrix.bench.figures import OURS, SCALED_LSTM, TUTORIAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from matrix.bench.figures import Entry, Row, Run
 
@@ -40,9 +41,24 @@ def _of_lstm(row: Row, entry: Entry) -> float | None:
     return lstm.speed.median / entry.speed.median if lstm else None
 
 
+def _of_tutorial(row: Row, entry: Entry) -> float | None:
+    tutorial = row.entry(TUTORIAL)
+    return entry.speed.median / tutorial.speed.median if tutorial else None
+
+
+def _of_compiler(row: Row, entry: Entry) -> float | None:
+    """Of torch.compile's better mode; none where not both ran."""
+    modes = [row.entry(name) for name in ("compile", "max-autotune")]
+    speeds = [mode.speed.median for mode in modes if mode]
+    return entry.speed.median / max(speeds) if len(speeds) == len(modes) else None
+
+
+Value = Callable[["Row", "Entry"], "float | None"]
+
+
 @dataclass(frozen=True)
 class Target:
-    """A bound on some rows, all in float32.
+    """A bound on some rows.
 
     Attributes:
         work: the rows, in words.
@@ -59,7 +75,7 @@ class Target:
     rows: dict[str, object]
     entries: tuple[str, ...]
     unit: str
-    value: Callable[[Row, Entry], float | None]
+    value: Value
     limit: float
     at_least: bool
     count: int = 1
@@ -76,12 +92,12 @@ class Target:
 
 def _eager(case: str, work: str, limit: float, *entries: str) -> Target:
     op = "cell" if case.count("x") == 2 else "sequence"  # noqa: PLR2004 - B x F x S
-    rows = {"op": op, "case": case, "work": work, "threads": 1}
+    rows = {"op": op, "case": case, "work": work, "threads": 1, "dtype": "float32"}
     words = f"{op} {case} {work}" + (f", {' '.join(entries)}" if entries else "")
     return Target(words, rows, entries, "times as fast as eager", _speed, limit, at_least=True)
 
 
-SEQUENCES = {"op": "sequence", "work": TRAINING_STEP, "threads": 1}
+SEQUENCES = {"op": "sequence", "work": TRAINING_STEP, "threads": 1, "dtype": "float32"}
 TARGETS = (
     _eager("16x32x128", "forward", 2.0, "native"),
     _eager("16x32x128", "forward", 1.4, "stable"),
@@ -89,7 +105,7 @@ TARGETS = (
     _eager("16x32x128", "inference", 2.0),
     Target(
         "every row, 1 and 2 threads",
-        {},
+        {"dtype": "float32"},
         (),
         "times as fast as the best of eager and compile",
         _against_best,
@@ -123,6 +139,62 @@ TARGETS = (
 )
 
 
+BINDINGS = ("stable", "native")
+WORKS, PRECISIONS, CUDA_SEQUENCES = 4, 3, 5
+CUDA_CELL = {"op": "cell", "case": "16x32x128"}
+
+
+def _on_gpu(
+    work: str, rows: dict[str, object], unit: str, value: Value, limit: float, count: int
+) -> Target:
+    return Target(work, rows, BINDINGS, unit, value, limit, at_least=True, count=count)
+
+
+CUDA_TARGETS = (
+    *(
+        _on_gpu(
+            f"cell 16x32x128 {work}",
+            {**CUDA_CELL, "work": work},
+            "times as fast as eager",
+            _speed,
+            2.0,
+            PRECISIONS,
+        )
+        for work in ("forward", "backward")
+    ),
+    _on_gpu(
+        "cell 16x32x128, float32 and tf32",
+        CUDA_CELL,
+        "times as fast as the tutorial's CUDA design",
+        _of_tutorial,
+        1.0,
+        WORKS * (PRECISIONS - 1),
+    ),
+    Target(
+        "every sequence",
+        {"op": "sequence"},
+        BINDINGS,
+        f"time of {SCALED_LSTM}",
+        _of_lstm,
+        1.0,
+        at_least=False,
+        count=CUDA_SEQUENCES * WORKS * PRECISIONS,
+    ),
+    *(
+        _on_gpu(
+            f"sequence {case}",
+            {"op": "sequence", "case": case},
+            "times as fast as torch.compile",
+            _of_compiler,
+            3.0,
+            WORKS * PRECISIONS,
+        )
+        for case in ("64x16x32x128", "128x1x512x512")
+    ),
+)
+"""On a GPU of Hopper's class."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a run says of a target.
@@ -153,7 +225,7 @@ class Outcome:
 
 def outcomes(run: Run) -> Iterator[Outcome]:
     """Every target, in order."""
-    for target in TARGETS:
+    for target in CUDA_TARGETS if run.on_gpu else TARGETS:
         found = list(_values(run, target))
         if not found:
             yield Outcome(target, None, "", 0, 0, complete=False)
@@ -166,9 +238,7 @@ def outcomes(run: Run) -> Iterator[Outcome]:
 
 def _values(run: Run, target: Target) -> Iterator[tuple[float, str, str]]:
     for row in run.rows:
-        if row.dtype != "float32" or any(
-            getattr(row, key) != value for key, value in target.rows.items()
-        ):
+        if any(getattr(row, key) != value for key, value in target.rows.items()):
             continue
         for entry in row.of_kind(OURS):
             if target.entries and entry.name not in target.entries:

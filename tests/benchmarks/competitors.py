@@ -25,6 +25,10 @@ SHIPPED_FLAGS = ("-O3", "-g0")
 """What setup.py optimises with."""
 
 
+class NotHere(Exception):  # noqa: N818 - what a report says, not a fault
+    """Why a competitor cannot compute a row here."""
+
+
 @dataclass(frozen=True)
 class Competitor:
     """One way to compute a row.
@@ -48,15 +52,17 @@ class Competitor:
 
 def arguments(row: Row) -> Arguments:
     """The row's tensors; only :data:`NEEDS` ask for gradients, and none in inference."""
-    made = row.case.arguments(row.dtype)
+    made = row.case.arguments(row.dtype, row.device)
     return made.leaves(NEEDS[row.case.op]) if row.work.grad else made
 
 
-def _problem(function: Callable[..., Outputs], row: Row) -> Problem:
-    return _asking(function, arguments(row))
+def problem_of(function: Callable[..., Outputs], row: Row) -> Problem:
+    """Of a function with the arguments of the row's op."""
+    return asking(function, arguments(row))
 
 
-def _asking(function: Callable[..., Outputs], args: Arguments) -> Problem:
+def asking(function: Callable[..., Outputs], args: Arguments) -> Problem:
+    """The same, asking for the gradients that the arguments ask for."""
     leaves = [tensor for tensor in args.tensors() if tensor.requires_grad]
     return Problem(partial(function, *args), args.tensors(), leaves)
 
@@ -93,7 +99,7 @@ def premultiplied(
 
 
 def _eager(row: Row) -> Problem:
-    return _problem(row.case.reference, row)
+    return problem_of(row.case.reference, row)
 
 
 # Compilers ----------------------------------------------------------------------------------------
@@ -108,7 +114,7 @@ def _scripted(op: str) -> Callable[..., Outputs]:
 
 
 def _torchscript(row: Row) -> Problem:
-    return _problem(_scripted(row.case.op), row)
+    return problem_of(_scripted(row.case.op), row)
 
 
 UNROLLED = 64
@@ -116,17 +122,27 @@ UNROLLED = 64
 
 
 @functools.lru_cache(maxsize=1)
-def _compiled(case: Case, dtype: torch.dtype, threads: int, grad: bool) -> Callable[..., Outputs]:
-    """Compiled for one problem and nothing else; the arguments are the key."""
+def _fresh(
+    case: Case, dtype: torch.dtype, device: str, tf32: bool, threads: int, grad: bool
+) -> dict[str, Callable[..., Outputs]]:
+    """What has been compiled for one problem, by mode; the arguments are the key."""
     # Else the graphs of other problems count against the limit of graphs, behind which is eager.
     torch.compiler.reset()
-    if case.steps is None:
-        return torch.compile(reference.cell, dynamic=False, fullgraph=True)
-    fast = torch.compile(premultiplied, dynamic=False, fullgraph=True)
-    if case.steps <= UNROLLED:
-        return fast
+    return {}
 
-    def in_parts(
+
+def compiled(row: Row, mode: str) -> Callable[..., Outputs]:
+    """Eager or premultiplied, compiled for one problem and nothing else."""
+    made = _fresh(row.case, row.dtype, row.device, row.tf32, row.threads, row.work.grad)
+    if mode not in made:
+        function = reference.cell if row.case.steps is None else premultiplied
+        fast = torch.compile(function, dynamic=False, fullgraph=True, mode=mode)
+        made[mode] = fast if (row.case.steps or 0) <= UNROLLED else _in_parts(fast)
+    return made[mode]
+
+
+def _in_parts(fast: Callable[..., Outputs]) -> Callable[..., Outputs]:
+    def function(
         input: Tensor, weights: Tensor, bias: Tensor, h: Tensor, c: Tensor, alpha: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         outputs = []
@@ -135,11 +151,11 @@ def _compiled(case: Case, dtype: torch.dtype, threads: int, grad: bool) -> Calla
             outputs.append(output)
         return torch.cat(outputs), h, c
 
-    return in_parts
+    return function
 
 
 def _compile(row: Row) -> Problem:
-    return _problem(_compiled(row.case, row.dtype, row.threads, row.work.grad), row)
+    return problem_of(compiled(row, "default"), row)
 
 
 # torch's LSTM -------------------------------------------------------------------------------------
@@ -151,7 +167,7 @@ def _lstm(row: Row) -> Problem:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         kind = nn.LSTMCell if case.steps is None else nn.LSTM
-        module = kind(case.features, case.state, dtype=row.dtype)
+        module = kind(case.features, case.state, dtype=row.dtype, device=row.device)
     module.requires_grad_(row.work.grad)
     # The same gradients as of the others; the LSTM has two biases, one of them is enough.
     frozen = [parameter for name, parameter in module.named_parameters() if "bias_hh" in name]
@@ -175,9 +191,9 @@ def _lstm(row: Row) -> Problem:
 # lltm ---------------------------------------------------------------------------------------------
 
 
-def _lltm(backend: str | None) -> Callable[[Row], Problem]:
+def by_lltm(backend: str | None) -> Callable[[Row], Problem]:
     """``None`` is what a user gets who names no backend."""
-    return lambda row: _problem(partial(row.case.function, backend=backend), row)
+    return lambda row: problem_of(partial(row.case.function, backend=backend), row)
 
 
 BOTH = ("cell", "sequence")
@@ -187,7 +203,7 @@ PREMULTIPLIED = Competitor(
     OTHER,
     None,
     ("sequence",),
-    lambda row: _problem(premultiplied, row),
+    lambda row: problem_of(premultiplied, row),
     "eager, with one product for the inputs of all steps",
 )
 OTHERS = (
@@ -201,15 +217,15 @@ OTHERS = (
     ),
     Competitor("lstm", LSTM, None, BOTH, _lstm, "nn.LSTMCell or nn.LSTM"),
 )
-ATEN = Competitor("aten", OTHER, "aten", BOTH, _lltm("aten"), "the tutorial's C++, of ATen ops")
-NATIVE = Competitor("native", OURS, "jit", BOTH, _lltm("jit"), "lltm's kernels, native binding")
+ATEN = Competitor("aten", OTHER, "aten", BOTH, by_lltm("aten"), "the tutorial's C++, of ATen ops")
+NATIVE = Competitor("native", OURS, "jit", BOTH, by_lltm("jit"), "lltm's kernels, native binding")
 
 
 def installed() -> Competitor:
     """The binding this lltm was installed with."""
     binding = _library.build().binding
     return Competitor(
-        binding, OURS, "fused", BOTH, _lltm(None), f"lltm's kernels, {binding} binding"
+        binding, OURS, "fused", BOTH, by_lltm(None), f"lltm's kernels, {binding} binding"
     )
 
 
@@ -235,7 +251,9 @@ ROUNDING = 8.0
 
 
 def _results(problem: Problem, row: Row) -> list[Tensor]:
-    return [*problem.call(), *(problem.gradients() if row.work.grad else ())]
+    # Clones, because a replayed CUDA graph writes the outputs of the call before anew.
+    outputs = [output.detach().clone() for output in problem.call()]
+    return [*outputs, *(problem.gradients() if row.work.grad else ())]
 
 
 @functools.lru_cache(maxsize=1)
@@ -243,7 +261,7 @@ def _yardstick(row: Row) -> tuple[list[Tensor], list[float]]:
     """The row's results in float64, from the same numbers, and eager's error in each."""
     args = arguments(row)
     leaves = args.map(lambda tensor: tensor.detach().double().requires_grad_(tensor.requires_grad))
-    exact = _results(_asking(row.case.reference, leaves), row)
+    exact = _results(asking(row.case.reference, leaves), row)
     eager = _results(_eager(row), row)
     errors = [_error(rounded, truth) for rounded, truth in zip(eager, exact, strict=True)]
     return exact, errors

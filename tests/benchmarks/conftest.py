@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import pytest
 import torch
-from benchmarks import competitors, contest, workloads
+from benchmarks import competitors, cuda_competitors, floors, workloads
 from benchmarks.competitors import Competitor
 from benchmarks.workloads import Row
 
@@ -35,15 +36,17 @@ def _competitors(config: pytest.Config) -> list[Competitor]:
     scope = config.getoption("--rows")
     if scope == "smoke":
         return [c for c in competitors.everyone() if c.backend is not None]
+    if scope == "cuda" and (reason := cuda_competitors.why_not()):
+        raise pytest.UsageError(f"not run: {reason}")
     competitors.load_native()
-    return list(competitors.everyone())
+    return list(cuda_competitors.everyone() if scope == "cuda" else competitors.everyone())
 
 
 def _takes_part(competitor: Competitor, row: Row, scope: str) -> bool:
     if row.case.op not in competitor.ops:
         return False
     slow = competitor.name in SLOW and row.case.op == "sequence"
-    return not slow or (scope == "full" and row.dtype == torch.float32)
+    return not slow or scope == "cuda" or (scope == "full" and row.dtype == torch.float32)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -56,12 +59,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     everyone = _competitors(config)
-    floors = () if scope == "smoke" else contest.FLOORS
     parameters = []
     for row in rows:
         taking_part = tuple(c for c in everyone if _takes_part(c, row, scope))
-        start = (row, taking_part, bool(floors))
-        for name in (*(competitor.name for competitor in taking_part), *floors):
+        bounds = () if scope == "smoke" else floors.NAMES[row.device]
+        start = (row, taking_part, bool(bounds))
+        for name in (*(competitor.name for competitor in taking_part), *bounds):
             parameters.append(pytest.param(start, name, id=f"{row.name}-{name}"))
     metafunc.parametrize(("held", "entrant"), parameters, indirect=["held"])
 
@@ -78,3 +81,21 @@ def pytest_benchmark_update_machine_info(
         "instruction_set": torch.ops.lltm.cpu_capability(),
     }
     machine_info["torch"] = torch.__version__
+    if config.getoption("--rows") == "cuda":
+        machine_info["gpu"] = _gpu()
+
+
+def _gpu() -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(0)
+    ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    driver = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "name": properties.name,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_gib": round(properties.total_memory / 2**30),
+        "driver": driver or "unknown",
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "kernels": f"CUDA {_library.build().cuda}",
+    }

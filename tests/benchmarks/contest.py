@@ -10,13 +10,9 @@ from dataclasses import dataclass, field
 
 import torch
 from benchmarks import floors, memory
-from benchmarks.competitors import Competitor, check
-from benchmarks.racing import Prepare, clock, race
+from benchmarks.competitors import Competitor, NotHere, check
+from benchmarks.racing import Prepare, race, stopwatch
 from benchmarks.workloads import Problem, Row
-
-BLAS = "blas floor"
-FMA = "fma floor"
-FLOORS = (BLAS, FMA)
 
 
 @dataclass(frozen=True)
@@ -25,30 +21,39 @@ class Contest:
 
     Attributes:
         row: the row.
+        competitors: who was asked, by name.
         id: unlike any other contest's; only times of one contest belong together.
         seconds: by competitor and floor, seconds per call, one entry a round.
         saved_bytes: by competitor, what autograd keeps for the backward pass.
         high_water_bytes: by competitor, the most that is held at one time.
         wrong: by competitor, why its result was not accepted; it was not timed.
+        not_run: by competitor, why it cannot compute the row here.
     """
 
     row: Row
+    competitors: dict[str, Competitor] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     seconds: dict[str, list[float]] = field(default_factory=dict)
     saved_bytes: dict[str, int] = field(default_factory=dict)
     high_water_bytes: dict[str, int] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
 def setting(row: Row) -> Iterator[None]:
-    """The row's thread count and grad mode."""
+    """The row's thread count, grad mode and precision of float32 products."""
     threads = torch.get_num_threads()
+    precision, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_num_threads(row.threads)
+    torch.set_float32_matmul_precision("high" if row.tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = row.tf32
     try:
         with torch.set_grad_enabled(row.work.grad):
             yield
     finally:
+        torch.backends.cudnn.allow_tf32 = cudnn
+        torch.set_float32_matmul_precision(precision)
         torch.set_num_threads(threads)
 
 
@@ -61,28 +66,29 @@ def hold(
         row: the row.
         competitors: who takes part; those that do not compute the row's op are left out.
         seconds: about how long to time, behind the preparations.
-        with_floors: whether to race :data:`FLOORS` too.
+        with_floors: whether to race the floors too.
     """
-    contest = Contest(row)
+    contest = Contest(row, {competitor.name: competitor for competitor in competitors})
     entrants: dict[str, Prepare] = {}
     with setting(row):
         for competitor in competitors:
             if row.case.op not in competitor.ops:
                 continue
-            problem = competitor.problem(row)
             try:
+                problem = competitor.problem(row)
                 check(competitor, problem, row)
+            except NotHere as reason:
+                contest.not_run[competitor.name] = str(reason)
+                continue
             except AssertionError as error:
                 contest.wrong[competitor.name] = str(error)
                 continue
             entrants[competitor.name] = _prepare(row, problem)
-        factor = 1.0
-        if with_floors:
-            entrants[BLAS] = floors.blas(row)
-            entrants[FMA], factor = floors.fma_rate(row)
-        times = race(entrants, seconds, clock(row.threads))
-    if with_floors:
-        times[FMA] = [factor * seconds for seconds in times[FMA]]
+        found = floors.of(row) if with_floors else {}
+        entrants |= {name: prepare for name, (prepare, _) in found.items()}
+        times = race(entrants, seconds, stopwatch(row))
+    for name, (_, factor) in found.items():
+        times[name] = [factor * seconds for seconds in times[name]]
     contest.seconds.update(times)
     return contest
 
@@ -100,11 +106,12 @@ def weigh(contest: Contest, competitors: Sequence[Competitor]) -> None:
 
 
 def _weigh(contest: Contest, name: str, problem: Problem) -> None:
+    high_water = memory.HIGH_WATER[contest.row.device]
     if not contest.row.work.grad:
-        contest.high_water_bytes[name] = memory.high_water(problem.call)
+        contest.high_water_bytes[name] = high_water(problem.call)
         return
     contest.saved_bytes[name] = memory.saved_bytes(problem.call, problem.arguments)
-    contest.high_water_bytes[name] = memory.high_water(problem.gradients)
+    contest.high_water_bytes[name] = high_water(problem.gradients)
 
 
 def middle(values: Sequence[float]) -> tuple[float, float]:

@@ -6,6 +6,10 @@ before, and nothing else. A kernel may still pass it, by packing the weights onc
 ``fma``: the same products at the machine's peak rate of fused multiply-adds. The rate is measured
 by a few lines of C++ compiled for this very processor (``fma.cpp``): no library call reaches the
 peak at every size, and a data sheet knows no turbo, no neighbour and no virtual machine.
+
+On a GPU the peak rate is that of a large square product in the row's precision (``flop``), and
+``byte`` is the time to read every argument and write every result once at the rate of a large copy
+within the device. A problem that stays in the second-level cache from call to call may pass it.
 """
 
 from __future__ import annotations
@@ -24,6 +28,12 @@ from benchmarks.racing import Prepare
 from benchmarks.workloads import BACKWARD, FORWARD, INFERENCE, NEEDS, TRAINING_STEP, Row
 from torch import Tensor
 
+BLAS, FMA, FLOP, BYTE = "blas floor", "fma floor", "flop floor", "byte floor"
+NAMES = {"cpu": (BLAS, FMA), "cuda": (BLAS, FLOP, BYTE)}
+"""By device."""
+SQUARE = 8192
+"""Side of the product that shows a GPU's peak rate."""
+COPY_BYTES = 2**28
 FMA_FLOPS = 1e8
 """Per thread and call: long beside the start of a thread, short beside a round."""
 SOURCE = Path(__file__).with_name("fma.cpp")
@@ -72,7 +82,7 @@ def blas(row: Row) -> Prepare:
     calls = [
         functools.partial(torch.mm, left, right, out=out)
         for count, shape in products(row)
-        for left, right, out in [_operands(shape, row.dtype)]
+        for left, right, out in [_operands(shape, row.dtype, row.device)]
         for _ in range(count)
     ]
 
@@ -83,10 +93,12 @@ def blas(row: Row) -> Prepare:
     return lambda count: [run] * count
 
 
-def _operands(shape: tuple[int, int, int], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def _operands(
+    shape: tuple[int, int, int], dtype: torch.dtype, device: str
+) -> tuple[Tensor, Tensor, Tensor]:
     m, k, n = shape
-    left, right = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype).t()
-    return left, right, torch.empty(m, n, dtype=dtype)
+    left, right = (torch.randn(rows, k, device=device).to(dtype) for rows in (m, n))
+    return left, right.t(), torch.empty(m, n, dtype=dtype, device=device)
 
 
 @functools.cache
@@ -116,3 +128,61 @@ def fma_rate(row: Row) -> tuple[Prepare, float]:
     run = fma(row.dtype, row.threads)
     done = run(FMA_FLOPS)
     return (lambda count: [lambda: run(FMA_FLOPS)] * count), flops(row) / done
+
+
+def moved_bytes(row: Row) -> int:
+    """Bytes of the row's arguments and results: the least that its work reads and writes.
+
+    A backward pass reads the arguments and the outputs' gradients and writes the gradients asked
+    for; what it reads of the forward pass could be computed again.
+    """
+    case = row.case
+    steps, width = case.steps or 1, case.state + case.features
+    states = case.batch * case.state
+    sizes = {
+        "input": steps * case.batch * case.features,
+        "weights": 3 * case.state * width,
+        "bias": 0 if case.bias == "absent" else 3 * case.state,
+        "h": states,
+        "c": states,
+    }
+    outputs = 2 * states if case.steps is None else (steps + 2) * states
+    wanted = zip(sizes.values(), NEEDS[case.op], strict=True)
+    elements = sum(sizes.values())
+    if row.work in (FORWARD, TRAINING_STEP, INFERENCE):
+        elements += outputs
+    if row.work in (BACKWARD, TRAINING_STEP):
+        elements += outputs + sum(size for size, needed in wanted if needed)
+    return elements * row.dtype.itemsize
+
+
+@functools.lru_cache(maxsize=1)
+def _square(dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    return _operands((SQUARE, SQUARE, SQUARE), dtype, device)
+
+
+def flop_rate(row: Row) -> tuple[Prepare, float]:
+    """A large product to race, and by what its seconds become those of the row's products."""
+    left, right, out = _square(row.dtype, row.device)
+    factor = flops(row) / (2 * SQUARE**3)
+    return (lambda count: [functools.partial(torch.mm, left, right, out=out)] * count), factor
+
+
+@functools.lru_cache(maxsize=1)
+def _copy(device: str) -> tuple[Tensor, Tensor]:
+    return tuple(torch.empty(COPY_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
+
+
+def byte_rate(row: Row) -> tuple[Prepare, float]:
+    """A large copy to race, and by what its seconds become those of the row's bytes."""
+    to, from_ = _copy(row.device)
+    factor = moved_bytes(row) / (2 * COPY_BYTES)
+    return (lambda count: [functools.partial(to.copy_, from_)] * count), factor
+
+
+def of(row: Row) -> dict[str, tuple[Prepare, float]]:
+    """The floors of a row by name: what to race, and by what its seconds are multiplied."""
+    found = {BLAS: (blas(row), 1.0)}
+    if row.device == "cuda":
+        return {**found, FLOP: flop_rate(row), BYTE: byte_rate(row)}
+    return {**found, FMA: fma_rate(row)}

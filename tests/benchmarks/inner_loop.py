@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).parents[1])  # tests, as pytest's pythonpath has it
 
 import torch  # noqa: E402 - behind the path
-from benchmarks import competitors, contest, workloads  # noqa: E402 - after sys.path
+from benchmarks import competitors, contest, floors, workloads  # noqa: E402 - after sys.path
 from cases import BENCHMARK_CASES  # noqa: E402 - after sys.path
 
 import lltm  # noqa: E402 - after sys.path
@@ -60,8 +60,8 @@ def show(held: contest.Contest) -> None:
     for name, seconds in held.seconds.items():
         time_us = 1e6 * contest.middle(seconds)[0]
         ratio, spread = contest.middle(over(eager, seconds))
-        blas = contest.middle(over(seconds, held.seconds[contest.BLAS]))[0]
-        fma = contest.middle(over(seconds, held.seconds[contest.FMA]))[0]
+        blas = contest.middle(over(seconds, held.seconds[floors.BLAS]))[0]
+        fma = contest.middle(over(seconds, held.seconds[floors.FMA]))[0]
         saved = f"{held.saved_bytes[name] / 1e3:.1f}" if name in held.saved_bytes else ""
         print(f"{name:16}{time_us:10.1f}{ratio:9.2f}{spread:6.2f}{blas:9.2f}{fma:8.2f}{saved:>10}")
     for name, reason in held.wrong.items():

@@ -55,3 +55,18 @@ def high_water(call: Callable[[], object]) -> int:
         held += event.nbytes()
         most = max(most, held)
     return most
+
+
+def high_water_cuda(call: Callable[[], object]) -> int:
+    """The most bytes that torch's CUDA allocator held at one time during the call, above before."""
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+HIGH_WATER = {"cpu": high_water, "cuda": high_water_cuda}
+"""By device."""

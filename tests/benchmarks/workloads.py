@@ -94,13 +94,15 @@ class Row:
     dtype: torch.dtype
     threads: int
     work: Work
+    device: str = "cpu"
+    tf32: bool = False  # whether float32 products may use the tensor cores
 
     def fields(self) -> dict[str, str]:
         """What tells it from other rows, in words."""
         return {
             "op": self.case.op,
             "case": self.case.name,
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": "tf32" if self.tf32 else str(self.dtype).removeprefix("torch."),
             "threads": str(self.threads),
             "work": self.work.name,
         }
@@ -130,7 +132,30 @@ def smoke() -> Iterator[Row]:
     return (row for row in quick() if row.case.name in SMOKE_CASES and row.work == TRAINING_STEP)
 
 
-SCOPES = {"smoke": smoke, "quick": quick, "full": full}
+CUDA_CASES: tuple[Case, ...] = (
+    Case("16x32x128", 16, 32, 128),
+    *(
+        Case(f"{steps}x{batch}x{features}x{state}", batch, features, state, steps=steps)
+        for steps, batch, features, state in (
+            (64, 16, 32, 128),
+            (128, 64, 512, 512),
+            (512, 64, 1024, 1024),
+            (128, 1, 512, 512),
+            (100, 256, 256, 256),
+        )
+    ),
+)
+CUDA_PRECISIONS = ((torch.float32, False), (torch.float32, True), (torch.bfloat16, False))
+"""Dtype, and whether it is TF32."""
+
+
+def cuda() -> Iterator[Row]:
+    """Every row on a GPU."""
+    for (dtype, tf32), case, work in itertools.product(CUDA_PRECISIONS, CUDA_CASES, WORKS):
+        yield Row(case, dtype, 1, work, "cuda", tf32)
+
+
+SCOPES = {"smoke": smoke, "quick": quick, "full": full, "cuda": cuda}
 """By name, which rows to run."""
 
 
@@ -141,9 +166,10 @@ def select(rows: Iterable[Row], text: str | None) -> list[Row]:
         ValueError: a key is unknown, or no row there is has the value.
     """
     chosen = list(rows)
+    everything = [*full(), *cuda()]
     for part in text.split(",") if text else ():
         key, _, value = part.partition("=")
-        known = list(dict.fromkeys(row.fields().get(key) for row in full()))
+        known = list(dict.fromkeys(row.fields().get(key) for row in everything))
         if None in known:
             keys = ", ".join(next(full()).fields())
             raise ValueError(f"--select wants KEY=VALUE,... with KEY one of {keys}; got {part!r}")

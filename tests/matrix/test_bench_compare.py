@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from matrix.bench import __main__ as command
-from matrix.bench import document
+from matrix.bench import document, measure
 from matrix.bench.compare import compare
 from matrix.bench.figures import LSTM, OTHER, OURS, BenchError, Entry, Figure, Row, Run
 
@@ -185,7 +185,7 @@ def test_a_stored_run_that_is_none_is_refused_before_anything_runs(
 
 def test_the_document_holds_the_tables_of_the_run_of_record() -> None:
     text = document.PATH.read_text(encoding="utf-8")
-    assert document.render(command.read_stored(document.RECORD), text) == text
+    assert document.render(command.read_stored(document.CPU.path), text) == text
 
 
 def test_a_document_without_its_marks_is_refused() -> None:
@@ -197,12 +197,35 @@ def test_a_run_of_record_is_stored_and_shown(
     stored: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(document, "PATH", tmp_path / "benchmarks.md")
-    monkeypatch.setattr(document, "RECORD", tmp_path / "benchmarks" / "cpu.json")
-    document.PATH.write_text(f"above\n{document.BEGIN}\nold\n{document.END}\nbelow\n")
+    record = dataclasses.replace(document.CPU, path=tmp_path / "benchmarks" / "cpu.json")
+    monkeypatch.setattr(document, "CPU", record)
+    document.PATH.write_text(f"above\n{record.begin}\nold\n{record.end}\nbelow\n")
     assert bench(monkeypatch, STORED, "--write") == 0
     text = document.PATH.read_text(encoding="utf-8")
     assert text.startswith("above\n")
     assert text.endswith("below\n")
     assert "old" not in text
     assert "| 16x32x128 | backward | 100.0 |" in text
-    assert command.read_stored(document.RECORD) == STORED
+    assert command.read_stored(record.path) == STORED
+
+
+def test_a_run_on_a_gpu_has_a_place_of_its_own() -> None:
+    text = document.PATH.read_text(encoding="utf-8")
+    on_gpu = run(row("forward", entry("stable", OURS, 2.0)), gpu="NVIDIA H200")
+    made = document.render(on_gpu, text)
+    cpu, _, cuda = text.partition(document.CUDA.begin)
+    assert made.startswith(cpu + document.CUDA.begin)
+    assert cuda.startswith("\n\nNot run")
+    assert "NVIDIA H200" in made.removeprefix(cpu)
+    assert "achieved" in made.removeprefix(cpu)
+
+
+# Without a GPU ------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu_it_is_not_run_and_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(measure, "why_no_gpu", lambda: "no CUDA device")
+    assert command.main(["--cuda"]) == command.NOT_RUN
+    assert capsys.readouterr().out == "bench-cuda: not run: no CUDA device\n"

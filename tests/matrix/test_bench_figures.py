@@ -138,3 +138,54 @@ def test_a_plot_is_svg_that_says_what_it_shows() -> None:
     assert name == "cell-float32-1"
     assert plot.svg.lstrip().startswith("<?xml")
     assert "ours from 2.00 to 2.00" in plot.words
+
+
+# On a GPU -----------------------------------------------------------------------------------------
+
+
+def on_gpu() -> figures.Run:
+    made = document(
+        entrant("eager", "other", [4e-6] * 3),
+        entrant("tutorial cuda", "other", [3e-6] * 3),
+        entrant("lstm", "lstm", [4e-6] * 3),
+        entrant("flashrnn", "lstm", [2e-6] * 3),
+        entrant("stable", "ours", [2e-6] * 3),
+        entrant("graphed", "ours", [1e-6] * 3),
+        entrant("blas floor", "floor", [1e-6] * 3),
+        entrant("flop floor", "floor", [2e-7] * 3),
+        entrant("byte floor", "floor", [5e-7] * 3),
+    )
+    made["machine_info"]["gpu"] = {
+        "name": "NVIDIA H200",
+        "compute_capability": "9.0",
+        "driver": "580.82.07",
+        "cuda": "13.0",
+    }
+    return figures.from_pytest_benchmark([made])
+
+
+def test_a_run_on_a_gpu_names_gpu_driver_cuda_and_torch() -> None:
+    run = on_gpu()
+    assert run.hardware["gpu"] == "NVIDIA H200"
+    assert {"driver": "580.82.07", "cuda": "13.0", "torch": "2.13.0"}.items() <= (
+        run.software.items()
+    )
+
+
+def test_every_lstm_is_scaled_by_itself() -> None:
+    (row,) = on_gpu().rows
+    scaled = {name: row.entry(f"{name} x 3/4") for name in ("lstm", "flashrnn")}
+    assert {name: entry and entry.us.median for name, entry in scaled.items()} == {
+        "lstm": pytest.approx(3.0),
+        "flashrnn": pytest.approx(1.5),
+    }
+
+
+def test_the_floors_of_a_gpu_stand_beside_with_the_fraction_achieved() -> None:
+    (section,) = tables.sections(on_gpu())
+    assert section.title == "cell, float32"
+    (line,) = section.lines
+    shown = {heading: cell.text for heading, cell in zip(section.headings, line, strict=True)}
+    assert (shown["bytes µs"], shown["FLOPs µs"], shown["achieved"]) == ("0.5", "0.2", "50%")
+    assert "of FMA" not in shown
+    assert "the longer of the two" in page.render(on_gpu(), None, matrix=None)

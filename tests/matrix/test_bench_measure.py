@@ -23,6 +23,11 @@ def names(scope: str, select: str | None) -> list[str]:
 def test_quick_is_one_thread_in_float32_and_full_is_everything() -> None:
     assert names("quick", None) == ["cell-float32-1", "sequence-float32-1"]
     assert len(set(names("full", None))) == 2 * 3 * 2
+    assert names("cuda", "op=sequence") == [
+        "sequence-float32-1",
+        "sequence-tf32-1",
+        "sequence-bfloat16-1",
+    ]
 
 
 def test_a_selection_keeps_only_the_parts_that_can_hold_it() -> None:
@@ -98,3 +103,19 @@ def test_a_killed_part_is_told_in_one_sentence(
     with pytest.raises(BenchError, match="cell-float32-1 ended with status -9 and no result"):
         measurer.measure(PART, {})
     assert measure.read(measurer.result(PART)) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "out", "err", "reason"),
+    [
+        (0, "no CUDA device\n", "", "no CUDA device"),
+        (0, "", "a warning", None),
+        (1, "", "Traceback\nImportError: no lltm", "ImportError: no lltm"),
+    ],
+)
+def test_what_stands_in_the_way_of_a_gpu_is_told(
+    monkeypatch: pytest.MonkeyPatch, status: int, out: str, err: str, reason: str | None
+) -> None:
+    told = subprocess.CompletedProcess([], status, out, err)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: told)
+    assert measure.why_no_gpu() == reason

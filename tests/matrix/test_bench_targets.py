@@ -86,3 +86,50 @@ def test_a_target_of_one_binding_asks_that_binding_only() -> None:
     found = outcomes(row)
     assert found["cell 16x32x128 forward, native: times as fast as eager"].worst == 2.5
     assert found["cell 16x32x128 forward, stable: times as fast as eager"].reached
+
+
+# On a GPU -----------------------------------------------------------------------------------------
+
+
+def on_gpu(*rows: Row) -> dict[str, targets.Outcome]:
+    run = Run({"gpu": "NVIDIA H200"}, {}, "2026-01-02", rows)
+    return {f"{o.target.work}: {o.target.unit}": o for o in targets.outcomes(run)}
+
+
+def cell(dtype: str, work: str, *entries: Entry) -> Row:
+    return Row("cell", "16x32x128", dtype, 1, work, 9, (entry("eager", OTHER, 1.0), *entries))
+
+
+def test_the_cell_is_held_against_eager_in_every_precision() -> None:
+    rows = [
+        cell(dtype, "forward", entry("stable", OURS, speed), entry("graphed", OURS, 0.1))
+        for dtype, speed in (("float32", 2.5), ("tf32", 2.0), ("bfloat16", 1.9))
+    ]
+    found = on_gpu(*rows)["cell 16x32x128 forward: times as fast as eager"]
+    assert (found.worst, found.good, found.all, found.reached) == (1.9, 2, 3, False)
+
+
+def test_the_cell_is_never_behind_the_tutorial() -> None:
+    key = "cell 16x32x128, float32 and tf32: times as fast as the tutorial's CUDA design"
+    rows = [
+        cell(dtype, work, entry("tutorial cuda", OTHER, 3.0), entry("stable", OURS, 3.0))
+        for dtype in ("float32", "tf32")
+        for work in ("forward", "backward", "forward+backward", "inference")
+    ]
+    assert on_gpu(*rows)[key].reached
+    assert on_gpu(*rows[:-1])[key].reached is None
+    behind = cell("tf32", "inference", entry("tutorial cuda", OTHER, 3), entry("native", OURS, 2))
+    assert on_gpu(*rows[:-1], behind)[key].reached is False
+
+
+def test_against_the_better_mode_of_the_compiler_and_both_must_have_run() -> None:
+    key = "sequence 64x16x32x128: times as fast as torch.compile"
+    ours, default = entry("stable", OURS, 6.0), entry("compile", OTHER, 1.0)
+    best = entry("max-autotune", OTHER, 2.0)
+    assert on_gpu(sequence("64x16x32x128", default, best, ours))[key].worst == 3.0
+    assert on_gpu(sequence("64x16x32x128", default, ours))[key].worst is None
+
+
+def test_the_targets_of_the_cpu_are_not_those_of_a_gpu() -> None:
+    row = sequence("64x16x32x128", entry("stable", OURS, 9.0))
+    assert outcomes(row).keys().isdisjoint(on_gpu(row))
