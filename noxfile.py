@@ -33,6 +33,20 @@ def install(session: nox.Session, *groups: str) -> None:
     session.install(*nox.project.dependency_groups(PYPROJECT, *groups))
 
 
+def install_for_gpu(session: nox.Session, *groups: str) -> None:
+    """Install a torch that sees a GPU, groups, and lltm with its CUDA kernels; else say why not."""
+    if shutil.which("nvidia-smi") is None:
+        session.error("not run: no CUDA device (there is no nvidia-smi on PATH)")
+    session.install(f"torch=={TORCH}")
+    # Without this every GPU test would be left out, and what is left would pass.
+    seen = "torch.cuda.is_available() or sys.exit('not run: no CUDA device that torch sees')"
+    session.run("python", "-c", f"import sys, torch; {seen}")
+    install(session, *groups)
+    session.install(
+        "--no-build-isolation", "--no-deps", "--force-reinstall", ".", env={"LLTM_CUDA": "1"}
+    )
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check format, lint and types, of Python and C++."""
@@ -206,14 +220,7 @@ def report_nightly(session: nox.Session) -> None:
 @nox.session
 def gpu(session: nox.Session) -> None:
     """Build with the CUDA kernels and run the op's tests on this machine's GPU; needs nvcc."""
-    session.install(f"torch=={TORCH}")
-    # Without this every GPU test would be left out, and what is left would pass.
-    seen = "torch.cuda.is_available() or sys.exit('not run: torch sees no GPU here')"
-    session.run("python", "-c", f"import sys, torch; {seen}")
-    install(session, "build", "test")
-    session.install(
-        "--no-build-isolation", "--no-deps", "--force-reinstall", ".", env={"LLTM_CUDA": "1"}
-    )
+    install_for_gpu(session, "build", "test")
     session.run("pytest", *OF_THE_OP, *(session.posargs or ["-n", "2"]))
 
 
@@ -224,25 +231,10 @@ def cuda_report(session: nox.Session) -> None:
     session.run("python", "-m", "matrix.cuda_report", *session.posargs)
 
 
-def need_gpu(session: nox.Session) -> None:
-    """End a session that could show nothing here, before anything is installed."""
-    if shutil.which("nvidia-smi") is None:
-        session.error("not run: no CUDA device (there is no nvidia-smi on PATH)")
-
-
-def install_cuda_build(session: nox.Session) -> None:
-    """Install lltm with its CUDA kernels."""
-    session.install(f"torch=={TORCH}")
-    flags = ("--no-build-isolation", "--no-deps", "--force-reinstall")
-    session.install(*flags, ".", env={"LLTM_CUDA": "1"})
-
-
 @nox.session(name="bench-cuda")
 def bench_cuda(session: nox.Session) -> None:
     """Race the CUDA kernels against everyone else and the floors; needs a GPU and nvcc."""
-    need_gpu(session)
-    install(session, "build", "test", "matrix")
-    install_cuda_build(session)
+    install_for_gpu(session, "build", "test", "matrix")
     # Where it cannot be installed, the race reports it as not run.
     session.run("python", "-m", "pip", "install", "flashrnn", success_codes=range(256))
     session.run("python", "-m", "matrix.bench", "--cuda", *session.posargs)
@@ -251,11 +243,9 @@ def bench_cuda(session: nox.Session) -> None:
 @nox.session(name="sanitize-cuda")
 def sanitize_cuda(session: nox.Session) -> None:
     """Run the CUDA tests under compute-sanitizer's four tools; needs a GPU and nvcc."""
-    need_gpu(session)
     if shutil.which("compute-sanitizer") is None:
         session.error("not run: there is no compute-sanitizer on PATH (it comes with CUDA)")
-    install(session, "build", "test")
-    install_cuda_build(session)
+    install_for_gpu(session, "build", "test")
     for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
         sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1"]
         command = ["python", f"{session.bin}/pytest", "tests/test_cuda.py", *session.posargs]

@@ -15,7 +15,7 @@ class Elsewhere:
 
 
 ELSEWHERE = (
-    Elsewhere("the suite on a GPU", "LLTM_CUDA=1 python3 -m nox -s tests"),
+    Elsewhere("the suite on a GPU", "python3 -m nox -s gpu"),
     Elsewhere("compute-sanitizer on the CUDA kernels", "python3 -m nox -s sanitize-cuda"),
     Elsewhere("the speed of the CUDA kernels", "python3 -m nox -s bench-cuda"),
 )
