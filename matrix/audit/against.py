@@ -85,7 +85,8 @@ def _danger(facts: Facts, torch: Torch, built_on: str | None) -> str | None:
         return "a native library, and nothing says which torch it was built on"
     if facts.binding == "native" and built_on != torch.series:
         return f"a native library built on torch {built_on}: layouts differ where names agree"
-    major = facts.cuda_major
+    # A run-time inside the library is nobody else's: it shares the driver's context, no symbol.
+    major = facts.cuda_runtime
     if major and torch.cuda and major != int(torch.cuda.split(".")[0]):
         return f"it brings the run-time of CUDA {major} into a torch on CUDA {torch.cuda}"
     return None

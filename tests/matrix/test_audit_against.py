@@ -6,16 +6,18 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.audit import Policy, audit
+from matrix.audit import Policy, Verdict, against, audit
+from matrix.audit.checks.binding import loads
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from matrix.audit import Verdict
+    from matrix.audit.outcome import Outcome
 
     from .conftest import Toolchain
 
@@ -167,3 +169,40 @@ def test_a_library_for_another_machine_is_named(toolchain: Toolchain) -> None:
     verdict = foretold(library, torch)
     assert verdict.outcome == "fails"
     assert "this torch for aarch64" in verdict.reason
+
+
+# A package with a CUDA library of its own ---------------------------------------------------------
+
+
+def outcome_of(*outcomes: tuple[str, str, tuple[str, ...]], apart: bool = True) -> Outcome:
+    """What `loads` says of a CUDA library, given (torch, outcome, missing) for each torch."""
+    found = tuple(Verdict(torch, "", end, "", lost) for torch, end, lost in outcomes)  # type: ignore[arg-type]  # a Literal
+    other = SimpleNamespace(needed=("libtorch_cpu.so",) if apart else ("libtorch_cuda.so",))
+    subject = SimpleNamespace(
+        facts=SimpleNamespace(binding="stable"), verdicts=found, others=((None, other),)
+    )
+    return loads(subject)  # type: ignore[arg-type]  # what it asks of a Subject
+
+
+NO_CUDA = ("2.13.0+cpu", "fails", ("libtorch_cuda.so",))
+WITH_CUDA = ("2.11.0+cu130", "loads", ())
+
+
+def test_a_cuda_library_is_not_asked_for_beside_a_torch_without_cuda() -> None:
+    assert outcome_of(NO_CUDA).status == "not run"
+    assert outcome_of(NO_CUDA, WITH_CUDA).status == "passed"
+    assert outcome_of(NO_CUDA, ("2.10.0+cu128", "fails", ("a symbol",))).status == "failed"
+
+
+def test_the_only_library_of_a_package_must_load() -> None:
+    assert outcome_of(NO_CUDA, apart=False).status == "failed"
+
+
+@pytest.mark.parametrize(("shared", "danger"), [(None, False), (12, True)], ids=str)
+def test_a_cuda_runtime_inside_the_library_is_nobody_elses(
+    shared: int | None, danger: bool
+) -> None:
+    facts = SimpleNamespace(binding="stable", cuda_runtime=shared, cuda_major=12)
+    torch = SimpleNamespace(cuda="13.0", series="2.13")
+    found = against._danger(facts, torch, None)  # type: ignore[arg-type]  # what it asks of both
+    assert (found is not None) is danger

@@ -61,14 +61,23 @@ def torch_linked(subject: Subject) -> Outcome:
     return judged(linked, ", ".join(found) or "none", wanted or "a library of torch")
 
 
+TORCH_CUDA = "libtorch_cuda.so"
+
+
 def loads(subject: Subject) -> Outcome:
     """It loads, safely, in every torch that was named."""
     if subject.facts.binding == "none":
         return not_run("no symbol of torch", "it uses no torch")
     if not subject.verdicts:
         return not_run("no torch named", "name installations with --against")
+    # A package may keep its CUDA code apart, and open it beside a torch with CUDA alone.
+    apart = any(TORCH_CUDA not in facts.needed for _, facts in subject.others)
+    without = [v.torch for v in subject.verdicts if apart and v.missing[:1] == (TORCH_CUDA,)]
+    judged_in = [v for v in subject.verdicts if v.torch not in without]
+    if not judged_in:
+        return not_run(f"{', '.join(without)}: no CUDA", "another library of the package serves it")
     torches = {
-        outcome: [v.torch for v in subject.verdicts if v.outcome == outcome]
+        outcome: [v.torch for v in judged_in if v.outcome == outcome]
         for outcome in ("loads", "fails", "unsafe")
     }
     found = "; ".join(f"{outcome} in {', '.join(of)}" for outcome, of in torches.items() if of)
