@@ -7,6 +7,7 @@ test_cuda_shim.py.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import cases
 import pytest
 import torch
 from cases import Case
+from cuda_variants import library
 from torch import Tensor
 
 import lltm
@@ -89,6 +91,12 @@ def test_the_ops_themselves_refuse_cuda_tensors(case: Case) -> None:
     key = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
     with pytest.raises(RuntimeError, match=f"lltm::{case.op}: .*CUDA"):
         case.raw().redispatch(key, *case.arguments())
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="not run: there is no nvcc on PATH")
+def test_the_packed_accessors_compile_for_a_gpu(tmp_path: Path) -> None:
+    """As `nox -s bench-cuda` builds them, to be timed beside the raw pointers."""
+    assert library.build(tmp_path, "sm_90").stat().st_size > 0
 
 
 # On a GPU ---------------------------------------------------------------------------------------
@@ -207,6 +215,16 @@ def test_cuda_malloc_async() -> None:
         "    y, _ = module(x); y.sum().backward(); assert y.equal(first)\n",
         PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync",
     )
+
+
+@gpu
+@pytest.mark.parametrize("steps", [None, 2])
+def test_batch_beyond_a_grid_dimension(steps: int | None) -> None:
+    """The historic kernels had the batch on gridDim.y, which ends at 65535."""
+    case = Case("batch_70000", 70_000, 3, 8, steps=steps)
+    on_gpu, on_cpu = results(case, case.arguments(device="cuda")), results(case, case.arguments())
+    for a, e in zip(on_gpu, on_cpu, strict=True):
+        cases.assert_close(a.cpu(), e, "batch 70000")
 
 
 @gpu
