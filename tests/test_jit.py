@@ -21,11 +21,15 @@ pytestmark = pytest.mark.subprocess
 LOAD = """
 import lltm, torch
 backend = lltm.jit.load()
-arguments = [torch.randn(*s, dtype=torch.float64) for s in ((3, 4), (15, 9), (15,), (3, 5), (3, 5))]
-expected = lltm.reference.cell(*arguments)
+shapes = ((3, 4), (15, 9), (15,), (3, 5), (3, 5))
+arguments = [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in shapes]
+
+def results(outputs):
+    return [*outputs, *torch.autograd.grad(outputs[0].sum() + outputs[1].square().sum(), arguments)]
+
+expected = results(lltm.reference.cell(*arguments))
 for name in ("jit", "aten"):
-    actual = lltm.lltm_cell(*arguments, backend=name)
-    for a, e in zip(actual, expected):
+    for a, e in zip(results(lltm.lltm_cell(*arguments, backend=name)), expected, strict=True):
         torch.testing.assert_close(a, e)
 if torch.version.cuda is None:
     assert "jit_cuda" not in lltm._library.namespaces()

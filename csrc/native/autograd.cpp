@@ -53,11 +53,11 @@ struct Cell {
   static Gradients backward(const std::array<optional<Tensor>, 2>& grads, const Tensor& input,
                             const Tensor& weights, const optional<Tensor>& bias, const Tensor& h,
                             const Tensor& c, const std::array<Tensor, 2>& saved, double alpha,
-                            Needs needs) {
+                            const Needs& needs) {
     static const auto op =
         find<Gradients(const optional<Tensor>&, const optional<Tensor>&, const Tensor&,
                        const Tensor&, const optional<Tensor>&, const Tensor&, const Tensor&,
-                       const Tensor&, const Tensor&, double, Needs)>("cell_backward");
+                       const Tensor&, const Tensor&, double, const Needs&)>("cell_backward");
     return op.call(grads[0], grads[1], input, weights, bias, h, c, saved[0], saved[1], alpha,
                    needs);
   }
@@ -87,12 +87,11 @@ struct Sequence {
   static Gradients backward(const std::array<optional<Tensor>, 3>& grads, const Tensor& input,
                             const Tensor& weights, const optional<Tensor>& bias, const Tensor& h,
                             const Tensor& c, const std::array<Tensor, 3>& saved, double alpha,
-                            Needs needs) {
-    static const auto op =
-        find<Gradients(const optional<Tensor>&, const optional<Tensor>&, const optional<Tensor>&,
-                       const Tensor&, const Tensor&, const optional<Tensor>&, const Tensor&,
-                       const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, Needs)>(
-            "sequence_backward");
+                            const Needs& needs) {
+    static const auto op = find<Gradients(
+        const optional<Tensor>&, const optional<Tensor>&, const optional<Tensor>&, const Tensor&,
+        const Tensor&, const optional<Tensor>&, const Tensor&, const Tensor&, const Tensor&,
+        const Tensor&, const Tensor&, double, const Needs&)>("sequence_backward");
     return op.call(grads[0], grads[1], grads[2], input, weights, bias, h, c, saved[0], saved[1],
                    saved[2], alpha, needs);
   }
