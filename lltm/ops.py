@@ -8,7 +8,7 @@ construction, at the speed of plain PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,23 +162,26 @@ def _fake_stream_step(
 # Autograd ---------------------------------------------------------------------------------------
 
 
-def _is_asked_for(node: Any) -> bool:
-    """Whether the backward pass under way wants what flows into this node of the graph."""
+def _is_asked_for(tensor: Tensor | None, edges: Iterator[tuple[Any, int]]) -> bool:
+    """Whether the backward pass under way wants this argument's gradient.
+
+    ``autograd.grad`` may name a few of those that require grad, which is all that
+    ``ctx.needs_input_grad`` knows. Asked about a leaf that is named, the engine raises, which takes
+    a tenth of a small cell's backward: leaves are taken to be wanted.
+
+    Args:
+        tensor: the argument.
+        edges: of the graph, one for each argument that is a tensor; taken from here.
+    """
+    if tensor is None:
+        return False
+    node, _ = next(edges)
+    if node is None or tensor.is_leaf:
+        return node is not None
     try:
         return bool(torch._C._will_engine_execute_node(node))
-    except RuntimeError:  # a leaf that autograd.grad has named, or no engine is under way
+    except RuntimeError:  # no engine is under way, as in compiled autograd
         return True
-
-
-def _asked_for(ctx: Any, tensors: Sequence[Tensor | None]) -> list[bool]:
-    """Of the gradients that could be had, those wanted: ``autograd.grad`` may name a few only.
-
-    ``ctx.needs_input_grad`` knows but what requires grad. An edge of the graph stands for each
-    argument that is a tensor, ``None`` where it requires none.
-    """
-    edges = iter(ctx.next_functions)
-    nodes = (None if tensor is None else next(edges)[0] for tensor in tensors)
-    return [node is not None and _is_asked_for(node) for node in nodes]
 
 
 class _Function(torch.autograd.Function):
@@ -198,7 +201,8 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
-        needs = _asked_for(ctx, saved[:TENSOR_ARGUMENTS])
+        edges = iter(ctx.next_functions)
+        needs = [_is_asked_for(tensor, edges) for tensor in saved[:TENSOR_ARGUMENTS]]
         gradients = ctx.family.op("_backward")(*grads, *saved, ctx.alpha, needs)
         wanted = (d if need else None for d, need in zip(gradients, needs, strict=True))
         return None, *wanted, None
