@@ -2,11 +2,6 @@
 // the register tile. Included like simd.h.
 #pragma once
 
-// A block's sum is added as one term, so that errors grow with the blocks and with the terms of one
-// block, not with all terms. At 32 a sum over all steps is as right as eager's, which adds one
-// short sum a step; longer blocks are up to 8 % faster and up to a quarter more wrong.
-constexpr int64_t kDepthBlock = 32;
-
 // to[k][lane] = from(k, lane) for the lanes there are, else zero.
 template <class T>
 void pack_panel(const T* from, int64_t row_stride, int64_t column_stride, int64_t depth,
@@ -110,8 +105,8 @@ void matmul(const MatrixProduct<T>& args, int64_t begin, int64_t end) {
     const int64_t row = item / panels * args.row_block(),
                   rows = at_most(args.row_block(), args.rows - row);
     // At least once: a product of depth 0 is all zeros.
-    for (int64_t k = 0; k == 0 || k < args.depth; k += kDepthBlock) {
-      const int64_t depth = at_most(kDepthBlock, args.depth - k);
+    for (int64_t k = 0; k == 0 || k < args.depth; k += args.depth_block) {
+      const int64_t depth = at_most(args.depth_block, args.depth - k);
       if (turned) pack_rows(args, row, rows, k, depth, packed_a);
       const Block<T> block{args, row, rows, k, depth, turned ? packed_a : nullptr};
       for (int64_t p = first; p < last; ++p) block.run(p * panel);

@@ -282,11 +282,11 @@ void weight_gradient(const WeightGradient<T>& args) {
     const auto d_state = d_weights.column_range(0, state);
     const int64_t first = std::min(batch, rows), rest = rows - first;
     multiply_computed<Api>(d_state, dense(args.d_z, first, gates).transposed(),
-                           dense(args.h0, first, state), false);
+                           dense(args.h0, first, state), false, cpu::kStepsDepthBlock);
     multiply_computed<Api>(d_state, dense(args.d_z + first * gates, rest, gates).transposed(),
-                           dense(args.output, rest, state), true);
+                           dense(args.output, rest, state), true, cpu::kStepsDepthBlock);
     multiply_computed<Api>(d_weights.column_range(state, features), d_z.transposed(),
-                           dense(args.input, rows, features), false);
+                           dense(args.input, rows, features), false, cpu::kStepsDepthBlock);
   } else {
     const Scratch<T> x(rows * width);
     concatenate_steps(args.h0, args.output, args.input, args.sizes, x.data());
