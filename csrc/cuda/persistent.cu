@@ -42,23 +42,24 @@ constexpr int kAccess = kVectorBytes / static_cast<int>(sizeof(V));
 // Where element k of a staged vector of `width` elements lies in shared memory, and back. A pack of
 // 16-bit values widens to two accesses; its halves lie half a vector apart, because threads that
 // write side by side must not skip banks.
+// Unsigned, so that the compiler sees shifts, and constants where the lane does not matter.
 template <class T>
-__device__ __forceinline__ int position_of(int k, [[maybe_unused]] int width) {
-  constexpr int kHalf = kAccess<compute_t<T>>;
-  if constexpr (kVector<T> == kHalf) return k;
-  return k / kVector<T> * kHalf + k % kHalf + (k / kHalf) % 2 * (width / 2);
+__device__ __forceinline__ unsigned position_of(unsigned k, [[maybe_unused]] unsigned width) {
+  constexpr unsigned kPack = kVector<T>, kHalf = kAccess<compute_t<T>>;
+  if constexpr (kPack == kHalf) return k;
+  return k / kPack * kHalf + k % kHalf + k / kHalf % 2 * (width / 2);
 }
 template <class T>
-__device__ __forceinline__ int element_at(int position, [[maybe_unused]] int width) {
-  constexpr int kHalf = kAccess<compute_t<T>>;
-  if constexpr (kVector<T> == kHalf) return position;
-  const int half = position / (width / 2), within = position % (width / 2);
-  return within / kHalf * kVector<T> + half * kHalf + within % kHalf;
+__device__ __forceinline__ unsigned element_at(unsigned position, [[maybe_unused]] unsigned width) {
+  constexpr unsigned kPack = kVector<T>, kHalf = kAccess<compute_t<T>>;
+  if constexpr (kPack == kHalf) return position;
+  const unsigned half = position / (width / 2), within = position % (width / 2);
+  return within / kHalf * kPack + half * kHalf + within % kHalf;
 }
 
 // The i-th position that a lane takes; neighbouring lanes read neighbouring banks.
 template <class V>
-__device__ __forceinline__ int position_of_lane(int i, int lane) {
+__device__ __forceinline__ unsigned position_of_lane(unsigned i, unsigned lane) {
   return (i / kAccess<V> * kWarp + lane) * kAccess<V> + i % kAccess<V>;
 }
 
@@ -231,19 +232,20 @@ __device__ __forceinline__ void multiply(const P& place, const V (&weights)[kWar
 }
 
 template <class Gates, class T, int K>
-__global__ void __launch_bounds__(kThreads<Gates>)
+__global__ void __launch_bounds__(kThreads<Gates>, 1)
     forward_kernel(const PersistentForward<T> args, const PersistentPlan plan) {
   using V = compute_t<T>;
   constexpr int kGates = Gates::kGates;
   const int64_t batch = args.batch, state = args.state, steps = args.steps;
   const Place<Gates, V, K> place(plan, batch, state, args.arrivals, 1);
+  const unsigned lane = threadIdx.x % kWarp;
   V weights[kWarpUnits][K];
 #pragma unroll
   for (int unit = 0; unit < kWarpUnits; ++unit) {
     const int64_t row = place.first_unit + place.warp_unit + unit;
 #pragma unroll
     for (int i = 0; i < K; ++i) {
-      const int k = element_at<T>(position_of_lane<V>(i, place.lane), place.kWidth);
+      const int k = static_cast<int>(element_at<T>(position_of_lane<V>(i, lane), place.kWidth));
       const bool inside = row < state && k < state;
       weights[unit][i] =
           inside ? widen(args.weights[(place.gate * state + row) * args.weights_stride + k]) : V(0);
@@ -294,16 +296,17 @@ __global__ void __launch_bounds__(kThreads<Gates>)
 }
 
 template <class Gates, class T, int K>
-__global__ void __launch_bounds__(kThreads<Gates>)
+__global__ void __launch_bounds__(kThreads<Gates>, 1)
     backward_kernel(const PersistentBackward<T> args, const PersistentPlan plan) {
   using V = compute_t<T>;
   constexpr int kGates = Gates::kGates;
   const int64_t batch = args.batch, state = args.state, steps = args.steps;
   const Place<Gates, V, K> place(plan, batch, state, args.arrivals, kGates);
+  const unsigned lane = threadIdx.x % kWarp;
   V weights[kWarpUnits][K];
 #pragma unroll
   for (int i = 0; i < K; ++i) {
-    const int k = element_at<T>(position_of_lane<V>(i, place.lane), place.kWidth);
+    const int k = static_cast<int>(element_at<T>(position_of_lane<V>(i, lane), place.kWidth));
 #pragma unroll
     for (int unit = 0; unit < kWarpUnits; ++unit) {
       const int64_t column = place.first_unit + place.warp_unit + unit;

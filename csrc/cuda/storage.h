@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "../gate_math.h"
 #include "kernels.h"
@@ -56,11 +57,21 @@ LLTM_HOST_DEVICE Pack<compute_t<T>, N> load(const T* from) {
 }
 
 template <int N, class T>
-LLTM_HOST_DEVICE void store(T* to, const Pack<compute_t<T>, N>& wide) {
+__device__ __forceinline__ void store(T* to, const Pack<compute_t<T>, N>& wide) {
   Pack<T, N> stored;
 #pragma unroll
   for (int i = 0; i < N; ++i) narrow(wide.values[i], stored.values[i]);
-  *reinterpret_cast<Pack<T, N>*>(to) = stored;
+  // By an intrinsic: for a plain store the compiler takes a pack's members one by one up to sm_90.
+  if constexpr (sizeof(stored) % kVectorBytes == 0) {
+#pragma unroll
+    for (size_t i = 0; i < sizeof(stored) / kVectorBytes; ++i) {
+      uint4 access;
+      memcpy(&access, &stored.values[i * kVector<T>], kVectorBytes);
+      __stwb(reinterpret_cast<uint4*>(to) + i, access);
+    }
+  } else {
+    *reinterpret_cast<Pack<T, N>*>(to) = stored;
+  }
 }
 
 template <int N, class T>

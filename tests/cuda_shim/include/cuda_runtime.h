@@ -86,6 +86,11 @@ T __ldcg(const T* address) {
   return *address;
 }
 
+template <class T>
+void __stwb(T* address, T value) {
+  *address = value;
+}
+
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
