@@ -97,6 +97,9 @@ STABLE_TORCH_LIBRARY(lltm_cuda_shim, m) {
   m.def(lltm::kSequenceSchema);
   m.def(lltm::kSequenceForwardSchema);
   m.def(lltm::kSequenceBackwardSchema);
+  // Of the CPU alone; defined because whatever registers fakes for a library expects them.
+  m.def(lltm::kPackSchema);
+  m.def(lltm::kStreamStepSchema);
   m.def("gates_forward(Tensor z, Tensor old_cell, Tensor new_h, Tensor new_cell) -> Tensor");
   m.def("selftest(Tensor to, str what) -> Tensor");
   m.def(
