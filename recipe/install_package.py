@@ -1,9 +1,12 @@
 """Install the Python package into the prefix, and forget from where.
 
-pip notes the folder it installed from in direct_url.json: a path of the build machine.
+pip notes the folder it installed from in direct_url.json: a path of the build machine. The linker
+hashes the prefix, which conda's flags have as a run path, into the build id: the one thing in which
+two builds would differ.
 """
 
 import csv
+import os
 import subprocess
 import sys
 import sysconfig
@@ -11,6 +14,8 @@ from pathlib import Path
 
 COMMAND = (sys.executable, "-m", "pip", "install", ".", "-vv", "--no-deps", "--no-build-isolation")
 
+if sys.platform == "linux":
+    os.environ["LDFLAGS"] = f"{os.environ.get('LDFLAGS', '')} -Wl,--build-id=none"
 subprocess.run(COMMAND, check=True)
 for note in Path(sysconfig.get_path("purelib")).glob("lltm-*.dist-info/direct_url.json"):
     note.unlink()
