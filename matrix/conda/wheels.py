@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
 # The recipe's host and build needs, beside what the suite needs.
 BUILD = ("ninja", "pip", "setuptools>=77", "wheel")
+COMPILER = "gxx_linux-64"
 # `installer` would wrap an interpreter with a space in its name in a shell script.
 PLACEHOLDER = "/python"
 
@@ -56,7 +57,8 @@ def requirements() -> tuple[str, ...]:
     """What the environments hold beside torch and its own needs: the recipe says it."""
     suite = next(o for o in rendered.outputs("linux-64") if o.name == "lltm-tests")
     stated = (part for part in suite.requirements["run"] if isinstance(part, str))
-    return (*BUILD, *stated)
+    # The compiler is not a wheel.
+    return (*BUILD, *(part for part in stated if part != COMPILER))
 
 
 def download(place: Place, folder: Path) -> list[Path]:
