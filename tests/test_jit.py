@@ -16,7 +16,8 @@ from lltm import _jit_cuda, _library, backends, jit
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.subprocess
+# One process: two would build the shared copy twice.
+pytestmark = [pytest.mark.subprocess, pytest.mark.xdist_group("jit")]
 
 LOAD = """
 import lltm, torch
