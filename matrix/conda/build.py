@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 import shutil
 import subprocess
 import time
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from rattler.index import index_fs
 from rattler_build import Package, RattlerBuildError, ToolConfiguration
 
 from matrix import config
@@ -28,7 +29,6 @@ PLATFORM = "linux-64"
 PY_RATTLER_BUILD = "py-rattler-build"
 # What compiles in minutes: code for the newest GPU, and PTX for what comes after it.
 LOCAL_ARCHITECTURES = "12.0+PTX"
-CUDA_SOURCES = config.ROOT / "csrc" / "cuda"
 
 
 class BuildFailed(Exception):  # noqa: N818  # read by the user as the reason the session stops
@@ -55,7 +55,7 @@ class Workshop:
     channels: tuple[Path, ...]
     output: Path
     variants: Path
-    log: Path
+    logs: Path
 
     @property
     def uris(self) -> list[str]:
@@ -65,6 +65,10 @@ class Workshop:
 
 class Tool(Protocol):
     """Something that builds a recipe."""
+
+    @property
+    def at_once(self) -> int:
+        """How many packages it may build at the same time."""
 
     def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
         """Build one package, without its tests.
@@ -78,25 +82,35 @@ class Tool(Protocol):
 class PyRattlerBuild:
     """rattler-build as a Python package; what a machine without conda has."""
 
+    at_once: int = 2
+
     def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
         """See Tool."""
         started = time.monotonic()
+        log = shop.logs / f"{wanted.name}-{wanted.build}-build.log"
         variant = next(
             variant
             for variant in rendered.render(PLATFORM, [shop.variants])
             if rendered.output(variant).key == wanted.key
         )
+        # In a folder of its own: a build writes the index beside its package, and two may run.
+        folder = shop.output.parent / "builds" / f"{wanted.name}-{wanted.build}"
+        shutil.rmtree(folder, ignore_errors=True)
         try:
             result = variant.run_build(
                 ToolConfiguration(test_strategy="skip"),
-                output_dir=shop.output,
+                output_dir=folder,
                 channels=shop.uris[1:],
                 package_format="conda",
-                progress_callback=Log(shop.log),
+                progress_callback=Log(log),
             )
         except RattlerBuildError as error:
-            raise BuildFailed(f"{wanted.key}: {error}; the log is {shop.log}") from error
-        return Built(Path(result.packages[0]), time.monotonic() - started)
+            raise BuildFailed(f"{wanted.key}: {error}; the log is {log}") from error
+        target = shop.output / PLATFORM / Path(result.packages[0]).name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Path(result.packages[0]).replace(target)
+        shutil.rmtree(folder)
+        return Built(target, time.monotonic() - started)
 
 
 @dataclass(frozen=True)
@@ -107,34 +121,37 @@ class CommandLine:
     output_option: str
     variants_option: str
     more: tuple[str, ...]
+    # It builds every output of the variant file at once.
+    at_once: int = 1
 
     def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
-        """See Tool; such a program builds every output of the variant file at once."""
+        """See Tool; the first call builds all."""
         started = time.monotonic()
+        log = shop.logs / f"{self.program[0]}.log"
         found = self._find(shop, wanted)
         if found is None:
-            self._run(shop)
+            self._run(shop, log)
             found = self._find(shop, wanted)
         if found is None:
-            raise BuildFailed(f"{self.program[0]} made no {wanted.key}; the log is {shop.log}")
+            raise BuildFailed(f"{self.program[0]} made no {wanted.key}; the log is {log}")
         return Built(found, time.monotonic() - started)
 
     def _find(self, shop: Workshop, wanted: rendered.Output) -> Path | None:
         name = f"{wanted.name}-{wanted.version}-{wanted.build}.conda"
         return next(iter(shop.output.glob(f"{PLATFORM}/{name}")), None)
 
-    def _run(self, shop: Workshop) -> None:
+    def _run(self, shop: Workshop, log: Path) -> None:
         command = [*self.program, str(RECIPE), self.output_option, str(shop.output)]
         command += [self.variants_option, str(variants.PATH), self.variants_option]
         command += [str(shop.variants), *self.more]
         for uri in shop.uris[1:]:
             command += ["-c", uri]
-        shop.log.parent.mkdir(parents=True, exist_ok=True)
-        with shop.log.open("ab") as log:
-            ended = subprocess.run(command, stdout=log, stderr=log, check=False)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            ended = subprocess.run(command, stdout=file, stderr=file, check=False)
         if ended.returncode:
             raise BuildFailed(
-                f"{' '.join(self.program)} ended with {ended.returncode}; the log is {shop.log}"
+                f"{' '.join(self.program)} ended with {ended.returncode}; the log is {log}"
             )
 
 
@@ -181,7 +198,7 @@ def local_variants(tools: Toolchain, places: Sequence[Place], path: Path) -> lis
     The C library is this machine's own, not the old one conda-forge links against.
     """
     cuda = [variants.NO_CUDA]
-    if tools.nvcc is not None and CUDA_SOURCES.is_dir():
+    if tools.nvcc is not None:
         cuda.append(tools.nvcc.release)
     values = {
         "cuda_architectures": (LOCAL_ARCHITECTURES,),
@@ -193,18 +210,8 @@ def local_variants(tools: Toolchain, places: Sequence[Place], path: Path) -> lis
     return [rendered.output(variant) for variant in rendered.render(PLATFORM, [path])]
 
 
-def commit_time() -> str:
-    """When the source was committed, for SOURCE_DATE_EPOCH; conda's oldest date outside git."""
-    told = subprocess.run(
-        ["git", "log", "-1", "--format=%ct"],
-        cwd=config.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return told.stdout.strip() or "315532800"
-
-
-def reproducibly() -> None:
-    """Let every tool started from here take the commit's time for the time of the build."""
-    os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())
+def index(output: Path) -> None:
+    """Write the index of the packages built."""
+    for subdir in (PLATFORM, "noarch"):
+        (output / subdir).mkdir(parents=True, exist_ok=True)
+    asyncio.run(index_fs(output, write_zst=False, write_shards=False))

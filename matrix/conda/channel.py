@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rattler.index import index_fs
 from rattler_build import (
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 PARTS = Path(__file__).parent / "parts"
 SUBDIRS = ("linux-64", "noarch")
 # What decides how a wheel becomes a package.
-_BUILDING, _WRITING = Lock(), Lock()
 WHEEL_SOURCES = ("matrix/conda/wheels.py", "matrix/stubs.py", "matrix/conda/parts/pytorch")
 
 
@@ -58,39 +57,19 @@ class Channel:
     scratch: Path
     log: Path
 
-    @property
-    def state(self) -> Path:
-        """Which parts are in it, made from what."""
-        return self.folder / "parts.json"
+    def state(self, part: Part) -> Path:
+        """What is known of a part in the channel: its key, its files and their sizes."""
+        return self.folder / "parts" / f"{part.name.replace(' ', '-')}.json"
 
     def recipe(self, name: str, values: Mapping[str, str], label: str) -> Part:
         """A part built from a folder of `parts/` with those variant values."""
-
-        def make() -> list[Path]:
-            return self._build(name, values)
-
         key = text_hash(
             source_hash(f"matrix/conda/parts/{name}"), *sorted(map(str, values.items()))
         )
-        return Part(label, key, make)
+        return Part(label, key, partial(self._build, name, values))
 
     def wheels(self, place: Place, glibc: str) -> Part:
         """Torch for a CPython, what it needs, and what builds and tests need."""
-
-        def make() -> list[Path]:
-            folder = self.scratch / f"wheels-{place.tag}"
-            made: list[Path] = []
-            for wheel in wheels.download(place, folder):
-                unpacked = self.scratch / f"unpacked-{place.tag}"
-                shutil.rmtree(unpacked, ignore_errors=True)
-                package = wheels.package(wheel, place, unpacked, self.folder, glibc)
-                made.append(package)
-                if package.name.startswith("libtorch-"):
-                    made += self._build("pytorch", _torch_values(package))
-            shutil.rmtree(folder)
-            shutil.rmtree(unpacked)
-            return made
-
         key = text_hash(
             place.torch,
             place.python.version,
@@ -98,61 +77,91 @@ class Channel:
             *wheels.requirements(),
             source_hash(*WHEEL_SOURCES),
         )
-        return Part(f"wheels of {place.label}", key, make)
+        return Part(f"wheels of {place.label}", key, partial(self._package, place, glibc))
+
+    def _package(self, place: Place, glibc: str) -> list[Path]:
+        folder = self.scratch / f"wheels-{place.tag}"
+        unpacked = self.scratch / f"unpacked-{place.tag}"
+        made: list[Path] = []
+        for wheel in wheels.download(place, folder):
+            shutil.rmtree(unpacked, ignore_errors=True)
+            package = wheels.package(wheel, place, unpacked, self.folder, glibc)
+            made.append(package)
+            if package.name.startswith("libtorch-"):
+                made += self._build("pytorch", _torch_values(package))
+        shutil.rmtree(folder)
+        shutil.rmtree(unpacked)
+        return made
 
     def _build(self, name: str, values: Mapping[str, str]) -> list[Path]:
-        log = Log(self.log)
-        # Each build writes the channel's index.
-        with _BUILDING:
-            return self._build_alone(name, values, log)
-
-    def _build_alone(self, name: str, values: Mapping[str, str], log: Log) -> list[Path]:
+        # In a folder of its own: a build writes the index beside its package, and two may run.
+        folder = self.scratch / f"{name}-{text_hash(*sorted(values.values()))[:12]}"
+        shutil.rmtree(folder, ignore_errors=True)
         try:
             built = Stage0Recipe.from_file(PARTS / name / "recipe.yaml").run_build(
                 VariantConfig({key: [value] for key, value in values.items()}),
                 ToolConfiguration(test_strategy="skip"),
-                output_dir=self.folder,
-                channels=[self.folder.as_uri()],
+                output_dir=folder,
+                channels=[],
                 package_format="conda:1",
-                progress_callback=log,
+                progress_callback=Log(self.log),
             )
         except RattlerBuildError as error:
             raise ChannelFailed(f"{name}: {error}; see {self.log}") from error
-        return [Path(package) for result in built for package in result.packages]
+        made = [
+            Path(package).replace(self.folder / Path(package).relative_to(folder))
+            for result in built
+            for package in result.packages
+        ]
+        shutil.rmtree(folder)
+        return made
 
     def missing(self, parts: list[Part]) -> list[Part]:
         """The parts that are not there, or not as they would be made today."""
-        known = self._state
-        return [part for part in parts if not self._holds(part, known.get(part.name))]
+        return [part for part in parts if not self._holds(part)]
 
-    def _holds(self, part: Part, known: dict[str, object] | None) -> bool:
-        if known is None or known["key"] != part.key:
-            return False
-        files = known["files"]
-        assert isinstance(files, dict)
-        return all(
-            (self.folder / name).is_file() and (self.folder / name).stat().st_size == size
-            for name, size in files.items()
+    def _holds(self, part: Part) -> bool:
+        known = read_json(self.state(part))
+        return (
+            known is not None
+            and known["key"] == part.key
+            and all(
+                (self.folder / name).is_file() and (self.folder / name).stat().st_size == size
+                for name, size in known["files"].items()
+            )
         )
 
     def make(self, part: Part) -> None:
-        """Make one part; the state is written once it is whole."""
-        for name in self._state.get(part.name, {"files": {}})["files"]:
-            (self.folder / name).unlink(missing_ok=True)
+        """Make one part; what is known of it is written once it is whole."""
+        state = self.state(part)
+        self._forget(state)
         for subdir in SUBDIRS:
             (self.folder / subdir).mkdir(parents=True, exist_ok=True)
         sizes = {str(f.relative_to(self.folder)): f.stat().st_size for f in part.make()}
-        with _WRITING:
-            write_json(self.state, self._state | {part.name: {"key": part.key, "files": sizes}})
+        write_json(state, {"key": part.key, "files": sizes})
+
+    def forget_others(self, parts: list[Part]) -> bool:
+        """Take out what is no part any more, or the solver might choose it; whether any was."""
+        wanted = {self.state(part) for part in parts}
+        others = [state for state in self.folder.glob("parts/*.json") if state not in wanted]
+        for state in others:
+            self._forget(state)
+        return bool(others)
+
+    def _forget(self, state: Path) -> None:
+        for name in (read_json(state) or {"files": {}})["files"]:
+            (self.folder / name).unlink(missing_ok=True)
+        state.unlink(missing_ok=True)
 
     @property
-    def _state(self) -> dict[str, Any]:
-        return read_json(self.state) or {}
+    def key(self) -> str:
+        """One hash over all that is in it."""
+        states = sorted(self.folder.glob("parts/*.json"))
+        return text_hash(*(state.read_text(encoding="utf-8") for state in states))
 
     def index(self) -> None:
         """Write the channel's index."""
         asyncio.run(index_fs(self.folder, write_zst=False, write_shards=False))
-        shutil.rmtree(self.folder / "bld", ignore_errors=True)
 
     @property
     def size(self) -> int:

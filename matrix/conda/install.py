@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import rattler
+from rattler.shell import ActivationVariables, Shell, activate
 
 from matrix.conda.solving import solve
+from matrix.files import text_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
     from matrix.conda.solving import Solution
+
+# The system's programs and no others: what comes from elsewhere must be in the prefix.
+ENVIRONMENT = {"PATH": os.defpath}
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,21 @@ class Installed:
     def python(self) -> Path:
         """Its interpreter."""
         return self.prefix / "bin" / "python"
+
+    @property
+    def key(self) -> str:
+        """One hash over the packages in it."""
+        return text_hash(*sorted(f"{r.file_name} {(r.sha256 or b'').hex()}" for r in self.records))
+
+    @property
+    def records(self) -> tuple[RepoDataRecord, ...]:
+        """The packages in it."""
+        return self.solution.records
+
+    def activated(self, *command: str | Path) -> list[str]:
+        """A command as it is run after `conda activate`; start it with `ENVIRONMENT`."""
+        script = activate(self.prefix.resolve(), ActivationVariables(), Shell.bash).script
+        return ["bash", "-c", f'{script}\nexec "$@"', "bash", *map(str, command)]
 
 
 def link(records: Iterable[RepoDataRecord], prefix: Path, cache: Path) -> float:

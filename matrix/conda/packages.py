@@ -6,49 +6,152 @@ import dataclasses
 import os
 import shutil
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix import config
 from matrix.audit import audit, default_policy, to_json
-from matrix.conda import build
+from matrix.conda import build, lanes
 from matrix.conda.results import FAILED, NOT_RUN, PASSED, PackageResult
 from matrix.files import read_json, sha256, source_hash, text_hash, write_atomically, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from matrix.audit import Policy
+    from matrix.conda.places import Place
     from matrix.conda.rendered import Output
     from matrix.conda.session import Session
+    from matrix.config import Matrix
 
 # How conda, too, is told of a driver that is not there.
 OVERRIDE = "CONDA_OVERRIDE_CUDA"
-# What a package is made of; tests and recipe too, as lltm-tests is one.
-SOURCES = ("csrc", "lltm", "recipe", "tests", "setup.py", "pyproject.toml")
+# What a package is made of, and what builds, tests and audits it.
+SOURCES = (
+    "LICENSE",
+    "MANIFEST.in",
+    "README.md",
+    "csrc",
+    "lltm",
+    "matrix.toml",
+    "matrix/audit",
+    "matrix/conda",
+    "pyproject.toml",
+    "recipe",
+    "setup.py",
+    "setup_cuda.py",
+)
+# What lltm-tests is made of on top.
+TESTS = ("tests",)
 
 
-def make_package(this: Session, wanted: Output) -> PackageResult:
-    """Build a package, run its recipe's tests and audit it; kept when its content is the same."""
-    record = this.shop.output / f"{wanted.name}-{wanted.build}.json"
-    parts = read_json(this.channel.state) or {}
-    key = text_hash(
-        source_hash(*SOURCES), this.tool, *sorted(part["key"] for part in parts.values())
+def make_packages(this: Session, outputs: list[Output]) -> list[PackageResult]:
+    """Build every package, run its recipe's tests and audit it.
+
+    Kept from an earlier run is what passed there and is made of the same content.
+
+    Raises:
+        BuildFailed: one could not be built.
+    """
+    keys = {one.key: content_key(this, one) for one in outputs}
+    kept = {one.key: result for one in outputs if (result := _known(this, one, keys[one.key]))}
+    for name in kept:
+        this.steps.say(f"{name}: kept, nothing it is made of has changed")
+    missing = [one for one in outputs if one.key not in kept]
+    forget_others(this.shop.output, (one for one in outputs if one.key in kept))
+    for one in missing:
+        _forget(this.shop.output, one)
+    tool = build.tool(this.tool)
+    built = lanes.run(
+        this.steps,
+        [(f"{one.key}: build", partial(tool.build, this.shop, one)) for one in missing],
+        tool.at_once,
     )
-    known = read_json(record)
-    if known and known["key"] == key and known["result"]:
-        kept = PackageResult(**known["result"] | {"kept": True})
-        path = Path(kept.file)
-        if kept.ok and path.is_file() and sha256(path) == kept.sha256:
-            this.steps.say(f"{wanted.key}: kept, nothing it is made of has changed")
-            return dataclasses.replace(kept, tests=tuple(kept.tests))
-    record.unlink(missing_ok=True)
-    _forget(this.shop.output, wanted)
-    with this.steps.step(f"{wanted.key}: build"):
-        built = build.tool(this.tool).build(this.shop, wanted)
-    with this.steps.step(f"{wanted.key}: the recipe's tests"):
-        tests = recipe_tests(this, built, driver=cuda_release(wanted))
-    audited, reason = audit_package(this, wanted, built.path)
-    result = PackageResult(
+    build.index(this.shop.output)
+    proven = lanes.run(
+        this.steps,
+        [
+            (f"{one.key}: the recipe's tests, audit", partial(_prove, this.bench, one, made))
+            for one, made in zip(missing, built, strict=True)
+        ],
+    )
+    for one, result in zip(missing, proven, strict=True):
+        write_json(_record(this, one), {"key": keys[one.key], "result": dataclasses.asdict(result)})
+        if not result.ok:
+            this.steps.say(f"[red]{one.key} failed[/]; its logs are in {this.logs}")
+    results = {one.key: result for one, result in zip(missing, proven, strict=True)} | kept
+    return [results[one.key] for one in outputs]
+
+
+def content_key(this: Session, wanted: Output) -> str:
+    """What a package is made of, and what with."""
+    own = TESTS if wanted.name == "lltm-tests" else ()
+    return text_hash(source_hash(*SOURCES, *own), this.tool, this.channel.key)
+
+
+def _record(this: Session, wanted: Output) -> Path:
+    return this.shop.output / f"{wanted.name}-{wanted.build}.json"
+
+
+def _known(this: Session, wanted: Output, key: str) -> PackageResult | None:
+    """What an earlier run found; only of the same content, the same file, and if it passed."""
+    known = read_json(_record(this, wanted))
+    if not known or known["key"] != key:
+        return None
+    result = PackageResult(**known["result"] | {"kept": True})
+    path = Path(result.file)
+    if not (result.ok and path.is_file() and sha256(path) == result.sha256):
+        return None
+    return dataclasses.replace(result, tests=tuple(result.tests))
+
+
+def forget_others(output: Path, wanted: Iterable[Output]) -> None:
+    """Take out of the channel what is not wanted, or the solver might choose it."""
+    names = {f"{one.name}-{one.version}-{one.build}.conda" for one in wanted}
+    for package in output.glob("*/*.conda"):
+        if package.name not in names:
+            package.unlink()
+
+
+def _forget(output: Path, wanted: Output) -> None:
+    (output / f"{wanted.name}-{wanted.build}.json").unlink(missing_ok=True)
+    # An unpacked package is cached under its name: a new build must not meet the old one.
+    name = f"{wanted.name}-{wanted.version}-{wanted.build}"
+    for folder in (output.parent / "cache" / "pkgs").glob(f"{name}*"):
+        shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a built package is tested and audited with."""
+
+    uris: tuple[str, ...]
+    logs: Path
+    policies: dict[str, Policy]
+
+
+def policies(matrix: Matrix, places: tuple[Place, ...]) -> dict[str, Policy]:
+    """What the audit holds each package's library to, by the package's name."""
+    stable = dataclasses.replace(
+        default_policy(),
+        binding="stable",
+        target=matrix.stable.target,
+        torch=config.series(places[-1].torch),
+        python="none",
+        cuda="cpu",
+    )
+    native = dataclasses.replace(
+        stable, binding="native", target=None, torch=config.series(places[0].torch)
+    )
+    return {"lltm": stable, "lltm-native": native}
+
+
+def _prove(bench: Bench, wanted: Output, built: build.Built) -> PackageResult:
+    tests = recipe_tests(bench, built, driver=cuda_release(wanted))
+    audited, reason = audit_package(bench, wanted, built.path)
+    return PackageResult(
         name=wanted.name,
         build=wanted.build,
         file=str(built.path),
@@ -60,47 +163,26 @@ def make_package(this: Session, wanted: Output) -> PackageResult:
         audit=audited,
         reason=reason,
     )
-    write_json(record, {"key": key, "result": dataclasses.asdict(result)})
-    return result
 
 
-def forget_others(output: Path, wanted: Iterable[Output]) -> None:
-    """Take out of the channel what the recipe no longer makes, or the solver might choose it."""
-    names = {f"{one.name}-{one.version}-{one.build}.conda" for one in wanted}
-    for package in output.glob("*/*.conda"):
-        if package.name not in names:
-            package.unlink()
-
-
-def _forget(output: Path, wanted: Output) -> None:
-    # An unpacked package is cached under its name: a new build must not meet the old one.
-    name = f"{wanted.name}-{wanted.version}-{wanted.build}"
-    (output / build.PLATFORM / f"{name}.conda").unlink(missing_ok=True)
-    for folder in (output.parent / "cache" / "pkgs").glob(f"{name}*"):
-        shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
-
-
-def recipe_tests(this: Session, built: build.Built, driver: str | None) -> tuple[str, ...]:
+def recipe_tests(bench: Bench, built: build.Built, driver: str | None) -> tuple[str, ...]:
     """The status of each of the recipe's tests; what they print goes to the log.
 
     A CUDA package is tested as if there were a `driver` for it: it has to install and import.
     """
-    log = this.logs / f"{built.path.stem}-tests.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with _driver(driver):
-        ended = built.package.run_tests(channel=this.shop.uris)
-    with log.open("w", encoding="utf-8") as file:
-        for test in ended:
-            file.write(f"== test {test.test_index}: {'passed' if test.success else 'failed'}\n")
-            file.write("\n".join(test.output) + "\n")
-    failed = [test for test in ended if not test.success]
-    if failed:
-        this.steps.say(f"[red]{len(failed)} of the recipe's tests failed[/]; see {log}")
+    with driver_override(driver):
+        ended = built.package.run_tests(channel=bench.uris)
+    lines = []
+    for test in ended:
+        lines += [f"== test {test.test_index}: {'passed' if test.success else 'failed'}"]
+        lines += test.output
+    write_atomically(bench.logs / f"{built.path.stem}-tests.log", "\n".join(lines) + "\n")
     return tuple(PASSED if test.success else FAILED for test in ended)
 
 
 @contextmanager
-def _driver(release: str | None) -> Iterator[None]:
+def driver_override(release: str | None) -> Iterator[None]:
+    """As if there were a driver of that CUDA release; what the machine has, for None."""
     before = os.environ.get(OVERRIDE)
     if release is not None:
         os.environ[OVERRIDE] = release
@@ -120,22 +202,17 @@ def cuda_release(wanted: Output) -> str | None:
     return f"{digits[:-1]}.{digits[-1]}" if device != digits else None
 
 
-def audit_package(this: Session, wanted: Output, path: Path) -> tuple[str, str]:
+def audit_package(bench: Bench, wanted: Output, path: Path) -> tuple[str, str]:
     """Hold the package's library to what the recipe declares; the status and why."""
-    if wanted.name == "lltm-tests":
+    policy = bench.policies.get(wanted.name)
+    if policy is None:
         return NOT_RUN, "it holds no binary"
-    native = wanted.name == "lltm-native"
-    cuda = cuda_release(wanted)
-    policy = dataclasses.replace(
-        default_policy(),
-        binding="native" if native else "stable",
-        target=None if native else this.matrix.stable.target,
-        torch=config.series(this.places[0 if native else -1].torch),
-        python="none",
-        cuda=cuda or "cpu",
-        cuda_architectures=(build.LOCAL_ARCHITECTURES,) if cuda else None,
-    )
+    if cuda := cuda_release(wanted):
+        architectures = (build.LOCAL_ARCHITECTURES,)
+        policy = dataclasses.replace(policy, cuda=cuda, cuda_architectures=architectures)
     report = audit(path, policy)
-    write_atomically(this.logs / f"{path.stem}-audit.json", to_json([report]) + "\n")
+    write_atomically(bench.logs / f"{path.stem}-audit.json", to_json([report]) + "\n")
     failed = sorted({finding.rule for library in report.libraries for finding in library.failed})
+    if not report.libraries:
+        return FAILED, "the audit found no library in it"
     return (FAILED, ", ".join(failed)) if failed else (PASSED, "")

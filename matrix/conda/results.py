@@ -48,11 +48,18 @@ class PackageResult:
 
 @dataclass(frozen=True)
 class EnvironmentResult:
-    """An environment that was solved for, installed and tested, as `conda install` makes it."""
+    """An environment that was solved for, installed and tested, as `conda install` makes it.
+
+    Attributes:
+        suite: which of matrix.toml's was run in it.
+        lltm: the build string of the package that the solver chose.
+        kept: the suite passed in an earlier run on the same packages.
+    """
 
     name: str
     torch: str
     python: str
+    suite: str
     lltm: str
     packages: int
     solve_seconds: float
@@ -63,16 +70,22 @@ class EnvironmentResult:
     skipped: int
     status: str
     reason: str = ""
+    kept: bool = False
 
 
 @dataclass(frozen=True)
 class ProofResult:
-    """A property of the packages or the installation, shown by tests/conda."""
+    """A property of the packages or the installation, shown by tests/conda.
+
+    Attributes:
+        kept: shown in an earlier run of the same packages.
+    """
 
     name: str
     status: str
     seconds: float
     reason: str = ""
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,7 +167,15 @@ def _packages(packages: Iterable[PackageResult]) -> Table:
 
 def _environments(environments: Iterable[EnvironmentResult]) -> Table:
     table = _table(
-        "Installed and run", "beside", "lltm", "packages", "solve s", "install s", "tests", "test s"
+        "Installed and run",
+        "beside",
+        "lltm",
+        "packages",
+        "solve s",
+        "install s",
+        "suite",
+        "tests",
+        "test s",
     )
     for row in environments:
         tests = f"{row.passed} passed, {row.failed} failed, {row.skipped} skipped "
@@ -164,8 +185,9 @@ def _environments(environments: Iterable[EnvironmentResult]) -> Table:
             str(row.packages),
             f"{row.solve_seconds:.2f}",
             f"{row.install_seconds:.1f}",
+            row.suite,
             tests + _status(row.status, row.reason),
-            f"{row.test_seconds:.1f}",
+            "kept" if row.kept else f"{row.test_seconds:.1f}",
         )
     return table
 
@@ -173,7 +195,8 @@ def _environments(environments: Iterable[EnvironmentResult]) -> Table:
 def _proofs(proofs: Iterable[ProofResult]) -> Table:
     table = _table("Shown of packages and installation", "property", "seconds", "status")
     for row in proofs:
-        table.add_row(row.name, f"{row.seconds:.1f}", _status(row.status, row.reason))
+        took = "kept" if row.kept else f"{row.seconds:.1f}"
+        table.add_row(row.name, took, _status(row.status, row.reason))
     return table
 
 

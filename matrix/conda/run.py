@@ -6,14 +6,14 @@ import dataclasses
 import os
 import shutil
 import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
-from matrix.conda import build, channel, rendered
-from matrix.conda.packages import forget_others, make_package
+from matrix.conda import build, channel, lanes, rendered
+from matrix.conda.packages import make_packages
 from matrix.conda.proofs import prove, write_context
 from matrix.conda.results import RenderedResult, Results
-from matrix.conda.suite import make_environment, test_environment
+from matrix.conda.suite import make_environment, test_environment, wanted
 from matrix.files import write_json
 
 if TYPE_CHECKING:
@@ -34,12 +34,10 @@ def run(this: Session) -> Results:
     shutil.rmtree(this.logs, ignore_errors=True)
     # rattler and rattler-build keep what they unpack there, and nothing in the user's own cache.
     os.environ["RATTLER_CACHE_DIR"] = str(this.cache.parent)
-    build.reproducibly()
     make_channel(this)
     outputs = build.local_variants(this.tools, this.places, this.shop.variants)
-    forget_others(this.shop.output, outputs)
-    packages = [make_package(this, output) for output in outputs]
-    installed = [(place, make_environment(this, place)) for place in this.places]
+    packages = make_packages(this, outputs)
+    installed = [(want, make_environment(this, want)) for want in wanted(this)]
     write_context(this, packages, installed)
     results = Results(
         tool=this.tool,
@@ -48,10 +46,9 @@ def run(this: Session) -> Results:
         seconds=0.0,
         packages=tuple(packages),
         environments=tuple(
-            test_environment(this, place, environment, full=place is this.places[0])
-            for place, environment in installed
+            test_environment(this, want, environment) for want, environment in installed
         ),
-        proofs=tuple(prove(this)),
+        proofs=tuple(prove(this, packages)),
         rendered=tuple(all_rendered(this, packages)),
         not_run=tuple(not_run(this)),
     )
@@ -63,17 +60,16 @@ def run(this: Session) -> Results:
 def make_channel(this: Session) -> None:
     """Make the parts of the channel that are missing or changed."""
     wanted = channel.parts(this.channel, this.matrix, this.facts, this.tools, this.places)
+    stale = this.channel.forget_others(wanted)
     missing = this.channel.missing(wanted)
     this.steps.say(f"channel: {len(wanted) - len(missing)} of {len(wanted)} parts kept")
-
-    def make(part: channel.Part) -> None:
-        with this.steps.step(f"channel: {part.name}"):
-            this.channel.make(part)
-
-    # Unpacking a wheel and packing it again each keep one processor busy.
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(make, missing))
-    if missing:
+    # Those that take longest first, so that the two lanes end together.
+    missing.sort(key=lambda part: not part.name.startswith("wheels"))
+    lanes.run(
+        this.steps,
+        [(f"channel: {part.name}", partial(this.channel.make, part)) for part in missing],
+    )
+    if missing or stale:
         with this.steps.step("channel: index"):
             this.channel.index()
 
@@ -101,8 +97,13 @@ def not_run(this: Session) -> list[str]:
     found = []
     if len({place.series for place in this.places}) == 1:
         found.append("a second Python: this machine has one that can be packaged")
-    if this.tools.nvcc is None:
+    if this.cuda is None:
         found.append("the CUDA package: there is no nvcc on this machine")
-    elif not build.CUDA_SOURCES.is_dir():
-        found.append("the CUDA package: csrc/cuda has no sources")
+    else:
+        built = build.LOCAL_ARCHITECTURES
+        left = [name for name in this.architectures if name not in built.split(";")]
+        found.append(
+            f"the CUDA package for {', '.join(left)}: built here for {built} alone, which is quick"
+        )
+        found.append("the CUDA package on a GPU: installed and tested here on the CPU")
     return found

@@ -9,6 +9,7 @@ from matrix import config
 from matrix.conda import build, channel, local
 from matrix.conda import facts as conda_facts
 from matrix.conda import places as conda_places
+from matrix.conda.packages import Bench, policies
 from matrix.machine import this_machine
 
 if TYPE_CHECKING:
@@ -54,8 +55,24 @@ class Session:
             channels=(self.channel.folder,),
             output=self.folder / "packages",
             variants=self.folder / "local_variants.yaml",
-            log=self.logs / "build.log",
+            logs=self.logs,
         )
+
+    @property
+    def bench(self) -> Bench:
+        """What the packages are tested and audited with."""
+        return Bench(tuple(self.shop.uris), self.logs, policies(self.matrix, self.places))
+
+    @property
+    def cuda(self) -> str | None:
+        """The CUDA release that the packages are built with, too."""
+        return self.tools.nvcc.release if self.tools.nvcc else None
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """Those the CUDA package is released for, as matrix.toml has them for this toolkit."""
+        rows = (row for row in self.matrix.cuda if row.version == self.cuda)
+        return next((row.architectures for row in rows), ())
 
     @property
     def channels(self) -> tuple[Path, ...]:

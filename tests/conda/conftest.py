@@ -24,7 +24,7 @@ class Context:
     parts: Path
     cache: Path
     variants: Path
-    packages: dict[str, Path]
+    packages: tuple[dict[str, str], ...]
     environments: tuple[dict[str, Any], ...]
 
 
@@ -39,6 +39,6 @@ def context() -> Context:
         parts=Path(told["parts"]),
         cache=Path(told["cache"]),
         variants=Path(told["variants"]),
-        packages={name: Path(file) for name, file in told["packages"].items()},
+        packages=tuple(told["packages"]),
         environments=tuple(told["environments"]),
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from matrix.conda.install import install, link
-from matrix.conda.solving import solve
+from matrix.conda.solving import detect, solve
 
 if TYPE_CHECKING:
     from conftest import Context
@@ -44,17 +44,31 @@ def folders(prefix: Path) -> set[str]:
     return {str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_dir()}
 
 
-@pytest.mark.parametrize("at", [0, 1])
-def test_a_moved_prefix_works_where_it_is(context: Context, at: int) -> None:
-    prefix = Path(context.environments[at]["prefix"])
-    moved = prefix.with_name(f"{prefix.name}-moved")
-    prefix.rename(moved)
-    try:
-        told = use(moved / "bin" / "python")
-    finally:
-        moved.rename(prefix)
-    assert str(told["file"]).startswith(str(moved))
-    assert str(told["torch"]).split("+")[0] == context.environments[at]["torch"]
+def test_a_moved_prefix_works_where_it_is(context: Context) -> None:
+    for environment in context.environments:
+        prefix = Path(environment["prefix"])
+        moved = prefix.with_name(f"{prefix.name}-moved")
+        prefix.rename(moved)
+        try:
+            told = use(moved / "bin" / "python")
+        finally:
+            moved.rename(prefix)
+        assert str(told["file"]).startswith(str(moved))
+        assert str(told["torch"]).split("+")[0] == environment["torch"]
+
+
+def test_the_solver_takes_the_cuda_package_where_there_is_a_driver(context: Context) -> None:
+    devices = {e["lltm"].split("_")[0] for e in context.environments if e["driver"]}
+    if not devices:
+        pytest.skip("no CUDA package was built: there is no nvcc")
+    (built,) = {p["build"].split("_")[0] for p in context.packages if "cuda" in p["build"]}
+    assert devices == {built}
+
+
+def test_the_solver_takes_the_cpu_package_where_there_is_no_driver(context: Context) -> None:
+    if any("__cuda" in str(package) for package in detect()):
+        pytest.skip("this machine has a driver")
+    assert {e["lltm"].split("_")[0] for e in context.environments if not e["driver"]} == {"cpu"}
 
 
 def test_removing_the_package_leaves_nothing_behind(context: Context, tmp_path: Path) -> None:

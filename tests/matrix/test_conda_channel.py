@@ -59,6 +59,26 @@ def test_a_part_is_kept_until_its_key_changes(tmp_path: Path) -> None:
     assert [path.name for path in here.folder.glob("*/*.conda")] == ["gcc-2.conda"]
 
 
+def test_a_part_that_is_wanted_no_more_leaves_the_channel(tmp_path: Path) -> None:
+    here = channel(tmp_path)
+    old, new = part(here, "torch 2.12", "1", []), part(here, "torch 2.13", "1", [])
+    here.make(old)
+    assert here.forget_others([new])
+    here.make(new)
+    assert [path.name for path in here.folder.glob("*/*.conda")] == ["torch 2.13-1.conda"]
+    assert not here.forget_others([new])
+
+
+def test_the_channels_key_changes_with_a_part(tmp_path: Path) -> None:
+    here = channel(tmp_path)
+    here.make(part(here, "gcc", "1", []))
+    before = here.key
+    here.make(part(here, "gcc", "1", []))
+    assert here.key == before
+    here.make(part(here, "gcc", "2", []))
+    assert here.key != before
+
+
 @pytest.mark.parametrize("damage", ["gone", "short"])
 def test_a_part_whose_file_is_damaged_is_made_again(tmp_path: Path, damage: str) -> None:
     here = channel(tmp_path)

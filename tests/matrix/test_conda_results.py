@@ -8,6 +8,7 @@ import json
 
 from rich.console import Console
 
+from matrix.conda.proofs import summed
 from matrix.conda.results import (
     FAILED,
     NOT_RUN,
@@ -24,7 +25,19 @@ PACKAGE = PackageResult(
     "lltm", "cpu_h1_0", "lltm.conda", "00", 12.5, 245_000, 64, (PASSED, PASSED), PASSED
 )
 ENVIRONMENT = EnvironmentResult(
-    "torch 2.13 + Python 3.11", "2.13.0", "3.11.7", "cpu_h1_0", 30, 0.1, 2.9, 60.0, 9, 0, 1, PASSED
+    name="torch 2.13 + Python 3.11",
+    torch="2.13.0",
+    python="3.11.7",
+    suite="full",
+    lltm="cpu_h1_0",
+    packages=30,
+    solve_seconds=0.1,
+    install_seconds=2.9,
+    test_seconds=60.0,
+    passed=9,
+    failed=0,
+    skipped=1,
+    status=PASSED,
 )
 RESULTS = Results(
     tool="py-rattler-build",
@@ -55,6 +68,14 @@ def test_the_tables_say_what_was_shown() -> None:
         assert part in text
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if "-64" in line}
     assert rows == {"linux-64": ["lltm", "cpu", "none"], "win-64": ["none", "lltm", "cpu"]}
+
+
+def test_what_is_kept_from_an_earlier_run_says_so() -> None:
+    kept = dataclasses.replace(ENVIRONMENT, kept=True)
+    assert "60.0" in printed(RESULTS)
+    text = printed(dataclasses.replace(RESULTS, environments=(kept,)))
+    assert "kept" in text
+    assert "60.0" not in text
 
 
 def test_json_is_the_tables_twin() -> None:
@@ -88,3 +109,12 @@ def test_a_proof_that_did_not_run_is_told_with_its_reason() -> None:
     assert "not run: this machine has one CPython" in printed(
         dataclasses.replace(RESULTS, proofs=(skipped,))
     )
+
+
+def test_many_cases_are_one_row_that_is_no_better_than_its_worst() -> None:
+    good, bad = ProofResult("a", PASSED, 1.0), ProofResult("b", FAILED, 2.0, "wrong")
+    skipped = ProofResult("c", NOT_RUN, 0.0, "no driver")
+    assert summed("x", [good, good]) == ProofResult("x: 2 cases", PASSED, 2.0)
+    assert summed("x", [good, skipped, bad]).status == FAILED
+    assert summed("x", [good, bad]).reason == "b: wrong"
+    assert summed("x", [good, skipped]).status == NOT_RUN

@@ -1,0 +1,160 @@
+"""What an earlier run showed is kept while nothing has changed; what failed is never kept."""
+
+from __future__ import annotations
+
+import io
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from matrix import config
+from matrix.conda import build, lanes, packages, suite
+from matrix.conda.build import Built
+from matrix.conda.channel import Channel
+from matrix.conda.places import Place
+from matrix.conda.rendered import Output
+from matrix.conda.results import FAILED, PASSED, EnvironmentResult, PackageResult
+from matrix.conda.session import Session
+from matrix.conda.steps import Steps
+from matrix.machine import Interpreter
+
+PACKAGE = Output("lltm", "0.1.0", "cpu_h1_0", 0, {})
+PLACE = Place(Interpreter(Path("python3.11"), "3.11.7"), Path("/usr/local/python"), "2.13.0")
+
+
+class Run:
+    """A session whose builds and tests are counted, and end as told."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        self.status = PASSED
+        console = Console(file=io.StringIO())
+        tools: Any = SimpleNamespace(nvcc=None)
+        facts: Any = None
+        self.session = Session(
+            folder, "py-rattler-build", config.load(), facts, tools, (PLACE,), Steps(console)
+        )
+        monkeypatch.setattr(lanes, "run", self.run)
+        monkeypatch.setattr(build, "index", lambda output: None)
+        monkeypatch.setattr(Channel, "key", "channel")
+        monkeypatch.setattr(suite, "_run", self.test)
+
+    def run(self, steps: Steps, tasks: Any, count: int = 2) -> list[Any]:
+        made: list[Any] = []
+        for name, _ in tasks:
+            self.done.append(name.partition(": ")[2])
+            made.append(self.build() if name.endswith(": build") else self.prove())
+        return made
+
+    @property
+    def file(self) -> Path:
+        return self.session.shop.output / "linux-64" / "lltm-0.1.0-cpu_h1_0.conda"
+
+    def build(self) -> Built:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_bytes(b"package")
+        return Built(self.file, 1.0)
+
+    def prove(self) -> PackageResult:
+        digest = packages.sha256(self.file)
+        return PackageResult(
+            "lltm", "cpu_h1_0", str(self.file), digest, 1.0, 7, 1, (self.status,), PASSED
+        )
+
+    def test(self, session: Session, want: suite.Wanted, installed: Any) -> EnvironmentResult:
+        self.done.append("suite")
+        return EnvironmentResult(
+            "x", "2.13.0", "3.11.7", "full", "cpu", 1, 0.1, 0.2, 3.0, 5, 0, 0, self.status
+        )
+
+    def make(self) -> tuple[PackageResult, list[str]]:
+        self.done = []
+        (result,) = packages.make_packages(self.session, [PACKAGE])
+        return result, self.done
+
+    def suite(self, key: str) -> tuple[EnvironmentResult, list[str]]:
+        self.done = []
+        installed: Any = SimpleNamespace(
+            key=key, solution=SimpleNamespace(seconds=0.5), seconds=0.6
+        )
+        want = suite.Wanted(PLACE, None, "full")
+        return suite.test_environment(self.session, want, installed), self.done
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(tmp_path, monkeypatch)
+
+
+BUILT = ["build", "the recipe's tests, audit"]
+
+
+def test_a_package_that_passed_is_kept_and_says_so(run: Run) -> None:
+    first, done = run.make()
+    assert (first.kept, done) == (False, BUILT)
+    again, done = run.make()
+    assert (again.kept, done) == (True, [])
+    assert again.tests == first.tests
+
+
+def test_a_package_whose_tests_failed_is_built_and_tested_again(run: Run) -> None:
+    run.status = FAILED
+    run.make()
+    run.status = PASSED
+    result, done = run.make()
+    assert (result.ok, result.kept, done) == (True, False, BUILT)
+
+
+@pytest.mark.parametrize("change", ["file", "channel", "tool"])
+def test_a_package_that_changed_is_built_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    run.make()
+    if change == "file":
+        run.file.write_bytes(b"damaged")
+    elif change == "channel":
+        monkeypatch.setattr(Channel, "key", "another")
+    else:
+        monkeypatch.setattr(packages, "source_hash", lambda *names: "another")
+    assert run.make()[1] == BUILT
+
+
+def test_a_killed_build_leaves_no_result_to_be_misled_by(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed() -> PackageResult:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "prove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.make()
+    assert run.make()[1] == BUILT
+
+
+def test_a_suite_is_kept_on_the_same_packages_only(run: Run) -> None:
+    assert run.suite("1")[1] == ["suite"]
+    kept, done = run.suite("1")
+    assert (kept.kept, done) == (True, [])
+    assert (kept.solve_seconds, kept.install_seconds) == (0.5, 0.6)
+    assert run.suite("2")[1] == ["suite"]
+
+
+def test_a_suite_that_failed_is_run_again(run: Run) -> None:
+    run.status = FAILED
+    assert run.suite("1")[1] == ["suite"]
+    assert run.suite("1")[1] == ["suite"]
+
+
+def test_two_processes_do_the_work_and_keep_the_order() -> None:
+    tasks = [(name, partial(int, name)) for name in ("3", "1", "2")]
+    assert lanes.run(Steps(Console(file=io.StringIO())), tasks) == [3, 1, 2]
+
+
+def test_an_error_in_another_process_is_raised_here() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        lanes.run(Steps(Console(file=io.StringIO())), [("x", partial(int, "x"))])
