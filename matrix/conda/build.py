@@ -22,11 +22,15 @@ from matrix.files import write_atomically
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rattler_build import RenderedVariant
+
     from matrix.conda.local import Toolchain
     from matrix.conda.places import Place
 
 PLATFORM = "linux-64"
 PY_RATTLER_BUILD = "py-rattler-build"
+# What tells the variants of one machine apart.
+CUDA = "cuda_compiler_version"
 # What compiles in minutes: code for the newest GPU, and PTX for what comes after it.
 LOCAL_ARCHITECTURES = "12.0+PTX"
 
@@ -63,6 +67,27 @@ class Workshop:
         return [folder.resolve().as_uri() for folder in (self.output, *self.channels)]
 
 
+def _find(shop: Workshop, wanted: rendered.Output, files: Sequence[Path]) -> RenderedVariant:
+    return next(
+        variant
+        for variant in rendered.render(PLATFORM, files)
+        if rendered.output(variant).key == wanted.key
+    )
+
+
+def alone(shop: Workshop, wanted: rendered.Output) -> Path:
+    """A variant file for one package's variant and no other.
+
+    Of several, rattler-build takes any for the one that `pin_subpackage` means: the tests of the
+    CUDA package were pinned to the CPU package.
+    """
+    used = _find(shop, wanted, [shop.variants]).variant
+    chosen = {CUDA: (str(used[CUDA]),)}
+    path = shop.variants.parent / "variants" / f"{wanted.name}-{wanted.build}.yaml"
+    write_atomically(path, variants.to_yaml(chosen))
+    return path
+
+
 class Tool(Protocol):
     """Something that builds a recipe."""
 
@@ -88,11 +113,7 @@ class PyRattlerBuild:
         """See Tool."""
         started = time.monotonic()
         log = shop.logs / f"{wanted.name}-{wanted.build}-build.log"
-        variant = next(
-            variant
-            for variant in rendered.render(PLATFORM, [shop.variants])
-            if rendered.output(variant).key == wanted.key
-        )
+        variant = _find(shop, wanted, [shop.variants, alone(shop, wanted)])
         # In a folder of its own: a build writes the index beside its package, and two may run.
         folder = shop.output.parent / "builds" / f"{wanted.name}-{wanted.build}"
         shutil.rmtree(folder, ignore_errors=True)
@@ -121,16 +142,16 @@ class CommandLine:
     output_option: str
     variants_option: str
     more: tuple[str, ...]
-    # It builds every output of the variant file at once.
+    # It builds every output of a variant at once.
     at_once: int = 1
 
     def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
-        """See Tool; the first call builds all."""
+        """See Tool; the first call of a variant builds all of it."""
         started = time.monotonic()
         log = shop.logs / f"{self.program[0]}.log"
         found = self._find(shop, wanted)
         if found is None:
-            self._run(shop, log)
+            self._run(shop, wanted, log)
             found = self._find(shop, wanted)
         if found is None:
             raise BuildFailed(f"{self.program[0]} made no {wanted.key}; the log is {log}")
@@ -140,10 +161,11 @@ class CommandLine:
         name = f"{wanted.name}-{wanted.version}-{wanted.build}.conda"
         return next(iter(shop.output.glob(f"{PLATFORM}/{name}")), None)
 
-    def _run(self, shop: Workshop, log: Path) -> None:
+    def _run(self, shop: Workshop, wanted: rendered.Output, log: Path) -> None:
         command = [*self.program, str(RECIPE), self.output_option, str(shop.output)]
-        command += [self.variants_option, str(variants.PATH), self.variants_option]
-        command += [str(shop.variants), *self.more]
+        for path in (variants.PATH, shop.variants, alone(shop, wanted)):
+            command += [self.variants_option, str(path)]
+        command += self.more
         for uri in shop.uris[1:]:
             command += ["-c", uri]
         log.parent.mkdir(parents=True, exist_ok=True)

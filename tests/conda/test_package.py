@@ -82,3 +82,12 @@ def test_every_cuda_package_needs_a_driver_and_a_cpu_package_none(
             assert index["constrains"] == [f"__cuda >={name.split('cuda')[1][:2]}"]
         else:
             assert not [d for d in index["depends"] if d.startswith("__cuda")], name
+
+
+def test_the_tests_are_pinned_to_the_build_of_their_own_device(unpacked: dict[str, Path]) -> None:
+    builds = {name.split("_")[0]: name.split()[1] for name in unpacked if name.startswith("lltm ")}
+    for name, folder in unpacked.items():
+        if name.startswith("lltm-tests "):
+            index = json.loads((folder / "info" / "index.json").read_text(encoding="utf-8"))
+            device = name.split()[1].split("_")[0]
+            assert f"lltm =={index['version']} {builds[f'lltm {device}']}" in index["depends"]
