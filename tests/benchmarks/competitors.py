@@ -246,7 +246,7 @@ def everyone() -> tuple[Competitor, ...]:
     return (*OTHERS, *composed, installed(), *native)
 
 
-ROUNDING = 8.0
+ROUNDING = 4.0
 """How many times eager's own error a result may have where that error passes the table."""
 
 
