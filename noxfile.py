@@ -25,6 +25,8 @@ TORCH = next(
 )
 # What is left of the suite without the tests of the repository's own tool.
 OF_THE_OP = ("--ignore=tests/matrix", "--ignore=tests/conda")
+# loadgroup: tests that share one just-in-time build stay in one process.
+IN_PARALLEL = ("-n", "2", "--dist", "loadgroup")
 CXX_SOURCES = ("*.h", "*.inc", "*.cpp", "*.cu", "*.cuh")
 
 
@@ -47,6 +49,11 @@ def install_for_gpu(session: nox.Session, *groups: str) -> None:
     )
 
 
+def install_lltm(session: nox.Session) -> None:
+    """Build this tree's wheel on the torch that the session has installed, and install it."""
+    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check format, lint and types, of Python and C++."""
@@ -64,8 +71,8 @@ def tests(session: nox.Session) -> None:
     """Build the wheel, install it, and run the test suite; arguments go to pytest."""
     install(session, "build", "test", "matrix", "conda", "release", "workflows")
     session.install(f"torch=={TORCH}")
-    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
-    session.run("pytest", *(session.posargs or ["-n", "2"]))
+    install_lltm(session)
+    session.run("pytest", *(session.posargs or IN_PARALLEL))
 
 
 @nox.session
@@ -73,8 +80,8 @@ def examples(session: nox.Session) -> None:
     """Run every example and check what it claims; arguments go to pytest."""
     install(session, "build", "test")
     session.install(f"torch=={TORCH}")
-    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
-    session.run("pytest", "tests/examples", *(session.posargs or ["-n", "2"]))
+    install_lltm(session)
+    session.run("pytest", "tests/examples", *(session.posargs or IN_PARALLEL))
 
 
 @nox.session
@@ -82,7 +89,7 @@ def docs(session: nox.Session) -> None:
     """Build the pages into build/docs, warnings as errors, and execute every code block."""
     install(session, "build", "docs")
     session.install(f"torch=={TORCH}")
-    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
+    install_lltm(session)
     session.run("sphinx-build", "-E", "-W", "--keep-going", "-q", "docs", "build/docs")
     session.run("pytest", "docs", *session.posargs)
 
@@ -99,7 +106,7 @@ def bench(session: nox.Session) -> None:
     """Race lltm against everyone else and the floors: `-- --full --compare STORED.json`."""
     install(session, "build", "test", "matrix")
     session.install(f"torch=={TORCH}")
-    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
+    install_lltm(session)
     session.run("python", "-m", "matrix.bench", *session.posargs)
 
 
@@ -144,7 +151,7 @@ def wheel_tests(session: nox.Session) -> None:
     install(session, "test")
     session.install(f"torch=={TORCH}")
     session.install("--no-index", "--no-deps", "--force-reinstall", "--find-links=dist", "lltm")
-    session.run("pytest", *OF_THE_OP, *(session.posargs or ["-n", "2"]))
+    session.run("pytest", *OF_THE_OP, *(session.posargs or IN_PARALLEL))
 
 
 @nox.session
@@ -206,8 +213,8 @@ def tomorrow(session: nox.Session) -> None:
     session.log(f"the newest torch that pip's indexes offer is {newest}")
     install(session, "build", "test")
     session.install(f"torch=={newest}")
-    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
-    session.run("pytest", *(session.posargs or ["-n", "2", "tests/test_equivalence.py"]))
+    install_lltm(session)
+    session.run("pytest", *(session.posargs or [*IN_PARALLEL, "tests/test_equivalence.py"]))
 
 
 @nox.session
@@ -221,7 +228,7 @@ def report_nightly(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """Build with the CUDA kernels and run the op's tests on this machine's GPU; needs nvcc."""
     install_for_gpu(session, "build", "test")
-    session.run("pytest", *OF_THE_OP, *(session.posargs or ["-n", "2"]))
+    session.run("pytest", *OF_THE_OP, *(session.posargs or IN_PARALLEL))
 
 
 @nox.session(name="cuda-report")
