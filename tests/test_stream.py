@@ -126,6 +126,17 @@ def test_opcheck(dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=ids)
+@pytest.mark.parametrize("state", [1, 4, 9, 16, 17])
+def test_weights_are_packed_the_same_every_time(state: int, dtype: torch.dtype) -> None:
+    """What pads them, too."""
+    weights = torch.randn(3 * state, state + 2).to(dtype)
+    first = torch.ops.lltm.pack(weights)
+    for _ in range(8):
+        torch.full((first.numel(),), float("nan"), dtype=first.dtype)  # dirties what is freed
+        assert torch.equal(torch.ops.lltm.pack(weights), first)
+
+
 # Errors -----------------------------------------------------------------------------------------
 
 

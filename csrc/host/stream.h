@@ -2,6 +2,7 @@
 // written where the caller says, so that a step allocates nothing.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <type_traits>
 
@@ -19,6 +20,16 @@ constexpr int64_t packed_elements(int64_t state, int64_t columns) {
   return (state + kPackedStates - 1) / kPackedStates * kPackedStates * 3 * columns;
 }
 
+// One share of the weights, and zeros where this processor's vectors need less room than others'.
+template <class T>
+void pack_share(const cpu::Pack<T>& args) {
+  const auto& kernels = cpu::kernels().of<T>();
+  const int64_t panels = kernels.panels(args.state, cpu::kForwardVectors);
+  kernels.pack_forward(args, 0, panels);
+  std::fill(args.packed + panels * cpu::kForwardVectors * kernels.width * 3 * args.columns,
+            args.packed + packed_elements(args.state, args.columns), cpu::compute_t<T>(0));
+}
+
 // [3S, S + F] -> the state's share packed, then the input's; in the compute type
 template <class Api, class Tensor = typename Api::Tensor>
 Tensor pack_cpu(const Tensor& weights_) {
@@ -32,11 +43,8 @@ Tensor pack_cpu(const Tensor& weights_) {
     result = Api::template empty_of_type<C>(weights, {packed_elements(state, width)});
     C* packed = Api::template mutable_data<C>(*result);
     const T* from = Api::template data<T>(weights);
-    const auto& kernels = cpu::kernels().of<T>();
-    const int64_t panels = kernels.panels(state, cpu::kForwardVectors);
-    kernels.pack_forward({from, width, state, state, packed}, 0, panels);
-    kernels.pack_forward(
-        {from + state, width, state, features, packed + packed_elements(state, state)}, 0, panels);
+    pack_share<T>({from, width, state, state, packed});
+    pack_share<T>({from + state, width, state, features, packed + packed_elements(state, state)});
   });
   return *result;
 }

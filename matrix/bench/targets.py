@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,7 +72,7 @@ class Target:
     """
 
     work: str
-    rows: dict[str, object]
+    rows: Mapping[str, object]
     entries: tuple[str, ...]
     unit: str
     value: Value
@@ -145,7 +145,7 @@ CUDA_CELL = {"op": "cell", "case": "16x32x128"}
 
 
 def _on_gpu(
-    work: str, rows: dict[str, object], unit: str, value: Value, limit: float, count: int
+    work: str, rows: Mapping[str, object], unit: str, value: Value, limit: float, count: int
 ) -> Target:
     return Target(work, rows, BINDINGS, unit, value, limit, at_least=True, count=count)
 

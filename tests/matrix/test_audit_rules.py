@@ -225,4 +225,5 @@ def test_a_cuda_run_time_that_is_linked_in_counts_too(toolchain: Toolchain) -> N
     )  # fmt: skip
     (found,) = audit(library, Policy(cuda="12.8"), [torch]).libraries
     assert "cuda-runtime" in {finding.rule for finding in found.failed}
-    assert [verdict.outcome for verdict in found.verdicts] == ["unsafe"]
+    # It is nobody else's: torch's own runtime may be of another release.
+    assert [verdict.outcome for verdict in found.verdicts] == ["loads"]

@@ -43,7 +43,7 @@ def test_each_row_comes_once_and_the_first_line_wins() -> None:
     )
     placed = place(doubled, expand(doubled, "local"), MACHINE)
     assert len({p.row.id for p in placed}) == len(placed) == 4
-    assert {p.row.suite for p in placed} == {"core"}
+    assert {p.row.suite for p in placed} == {s.suite for s in matrix.rows if s.tier == "local"}
 
 
 def test_a_missing_program_is_said_and_the_row_stays() -> None:
