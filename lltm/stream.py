@@ -38,9 +38,9 @@ class LLTMStream:
     """The LLTM step by step, for inference where inputs arrive one at a time.
 
     The weights are copied into the layout that the kernels read fastest, once; a step then costs
-    one kernel per layer and allocates nothing. :meth:`lltm.LLTM.stream` and
-    :meth:`lltm.LLTMSequence.stream` make one of a module. It has no gradients, and one stream
-    serves one thread at a time.
+    one kernel per layer and allocates nothing. :meth:`lltm.modules.LLTM.stream` and
+    :meth:`lltm.modules.LLTMSequence.stream` make one of a module. It has no gradients, and one
+    stream serves one thread at a time.
 
     Args:
         layers: ``(weights, bias)`` of each layer, CPU tensors of one dtype: weights
