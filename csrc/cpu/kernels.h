@@ -125,15 +125,15 @@ struct Product {
 constexpr int64_t kTurnedRows = 128;
 constexpr int64_t kStraightRows = 1024;
 
-// A block of this many terms of a product's sums is in the caches at a time, at most.
+// Terms of a product's sums whose operands are in the caches at a time.
 constexpr int64_t kDepthBlock = 256;
 
-// Of a sum over all steps. A block's sum is added to c as one term, so that errors grow with the
-// blocks and with the terms of one block, not with all terms. At 32 such a sum is as right as
-// eager's, which adds one short sum a step; at 256 it was a quarter more wrong and 8 % faster.
-constexpr int64_t kStepsDepthBlock = 32;
+// Terms of a sum over all steps that are summed before their sum is added as one term. Errors grow
+// with the terms of a block and with the blocks, and short blocks cost time. With these such a sum
+// is as right as eager's, which adds one short sum a step.
+constexpr int64_t steps_sum_block(int64_t terms) { return terms <= 256 ? 16 : 32; }
 
-// c = a b, or c += a b, for matrices of any size; each operand row-major or transposed. A work item
+// c = a b for matrices of any size; each operand row-major or transposed. A work item
 // is a panel of product columns against row_block() rows.
 template <class T>
 struct MatrixProduct {
@@ -148,8 +148,7 @@ struct MatrixProduct {
   int64_t b_column_stride;
   T* c;  // [rows, columns]
   int64_t c_row_stride;
-  bool add;
-  int64_t depth_block;  // at most kDepthBlock
+  int64_t sum_block;  // terms that are summed before they are added as one, at most kDepthBlock
 
   int64_t row_block() const { return a_row_stride == 1 ? kTurnedRows : kStraightRows; }
   int64_t row_blocks() const { return (rows + row_block() - 1) / row_block(); }

@@ -48,12 +48,22 @@ struct Block {
       operands.a = packed_a
                        ? packed_a + i * depth
                        : args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride;
-      tile_of<T, vectors>(count)(operands, &sums.at[0][0][0], false);
-      if (args.add || depth_at > 0) {
+      multiply_tile(tile_of<T, vectors>(count), operands, &sums.at[0][0][0]);
+      if (depth_at > 0) {
         write<true>(sums, to, count, columns);
       } else {
         write<false>(sums, to, count, columns);
       }
+    }
+  }
+
+  // One term of the sums for each block of sum_block.
+  void multiply_tile(TileProduct<T> tile, TileOperands<T> operands, T* sums) const {
+    for (int64_t k = 0; k == 0 || k < depth; k += args.sum_block) {
+      operands.depth = at_most(args.sum_block, depth - k);
+      tile(operands, sums, k > 0);
+      operands.a += operands.depth * operands.a_column_stride;
+      operands.b += operands.depth * operands.b_row_stride;
     }
   }
 
@@ -105,8 +115,8 @@ void matmul(const MatrixProduct<T>& args, int64_t begin, int64_t end) {
     const int64_t row = item / panels * args.row_block(),
                   rows = at_most(args.row_block(), args.rows - row);
     // At least once: a product of depth 0 is all zeros.
-    for (int64_t k = 0; k == 0 || k < args.depth; k += args.depth_block) {
-      const int64_t depth = at_most(args.depth_block, args.depth - k);
+    for (int64_t k = 0; k == 0 || k < args.depth; k += kDepthBlock) {
+      const int64_t depth = at_most(kDepthBlock, args.depth - k);
       if (turned) pack_rows(args, row, rows, k, depth, packed_a);
       const Block<T> block{args, row, rows, k, depth, turned ? packed_a : nullptr};
       for (int64_t p = first; p < last; ++p) block.run(p * panel);

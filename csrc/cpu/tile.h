@@ -16,19 +16,13 @@ struct TileOperands {
 };
 
 // One function per number of rows and of vectors, never inlined: the epilogues, which are many,
-// stay out of them. a is broadcast, b is read in vectors; with `add`, sums has come with a value.
+// stay out of them. a is broadcast, b is read in vectors; with `add`, the product is added as one
+// term to what sums has come with.
 template <class T, int Rows, int Vectors>
 __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, bool add) {
   using V = typename VectorOf<T>::type;
   constexpr int width = VectorOf<T>::width;
-  V sum[Rows][Vectors];
-#pragma GCC unroll 16
-  for (int row = 0; row < Rows; ++row) {
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) {
-      sum[row][v] = add ? load(sums + (row * Vectors + v) * width) : V{};
-    }
-  }
+  V sum[Rows][Vectors] = {};
   const T* a = of.a;
   const T* b = of.b;
   for (int64_t k = 0; k < of.depth; ++k, a += of.a_column_stride, b += of.b_row_stride) {
@@ -45,7 +39,10 @@ __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, 
 #pragma GCC unroll 16
   for (int row = 0; row < Rows; ++row) {
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) store(sums + (row * Vectors + v) * width, sum[row][v]);
+    for (int v = 0; v < Vectors; ++v) {
+      T* to = sums + (row * Vectors + v) * width;
+      store(to, add ? load(to) + sum[row][v] : sum[row][v]);
+    }
   }
 }
 

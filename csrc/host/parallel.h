@@ -47,14 +47,14 @@ void column_sum(const cpu::ColumnSum<T>& args) {
                     [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
 }
 
-// c = a b, or c += a b, by a kernel of ours, in the types that are computed in.
+// c = a b by a kernel of ours, in the types that are computed in.
 template <class Api, class T>
 void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b,
-                       bool add, int64_t depth_block) {
+                       int64_t sum_block) {
   const auto& kernels = cpu::kernels().of<T>();
-  const cpu::MatrixProduct<T> args{
-      c.rows,       c.columns,       a.columns, a.data,       a.row_stride, a.column_stride, b.data,
-      b.row_stride, b.column_stride, c.data,    c.row_stride, add,          depth_block};
+  const cpu::MatrixProduct<T> args{c.rows,          c.columns,       a.columns,    a.data,
+                                   a.row_stride,    a.column_stride, b.data,       b.row_stride,
+                                   b.column_stride, c.data,          c.row_stride, sum_block};
   run<Api>(
       cpu::kernels().direct<T>().matmul, args,
       args.row_blocks() * kernels.panels(c.columns, cpu::kProductVectors),
@@ -67,7 +67,7 @@ void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matri
 template <class Api, class T>
 void multiply(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
   if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
-    multiply_computed<Api>(c, a, b, false, cpu::kDepthBlock);
+    multiply_computed<Api>(c, a, b, cpu::kDepthBlock);
   } else {
     Api::matmul(c, a, b);
   }

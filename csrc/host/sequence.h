@@ -96,18 +96,24 @@ struct SequenceForward {
   T* gates;          // [T, B, 3S] or null
 };
 
+// The input's share of the pre-activations of all steps.
+template <class Api, class T>
+void project_inputs(const SequenceForward<T>& args) {
+  const int64_t rows = args.sizes.steps * args.sizes.cell.batch;
+  const int64_t features = args.sizes.cell.features, state = args.sizes.cell.state;
+  const auto weights = dense(args.weights, 3 * state, state + features);
+  multiply<Api>(dense(args.projected, rows, 3 * state), dense(args.input, rows, features),
+                weights.column_range(state, features).transposed());
+}
+
 template <class Api, class T>
 void sequence_steps(const SequenceForward<T>& args) {
   const int64_t steps = args.sizes.steps, batch = args.sizes.cell.batch;
-  const int64_t features = args.sizes.cell.features, state = args.sizes.cell.state;
-  const int64_t gates = 3 * state, plane = batch * state;
-  const auto weights = dense(args.weights, gates, state + features);
-  multiply<Api>(dense(args.projected, steps * batch, gates),
-                dense(args.input, steps * batch, features),
-                weights.column_range(state, features).transposed());
+  const int64_t state = args.sizes.cell.state, gates = 3 * state, plane = batch * state;
   const auto& kernels = cpu::kernels().of<T>();
   const Scratch<cpu::compute_t<T>> packed(packed_size<T>(state, cpu::kForwardVectors));
-  pack<Api, T>(kernels.pack_forward, {args.weights, state + features, state, state, packed.data()},
+  pack<Api, T>(kernels.pack_forward,
+               {args.weights, state + args.sizes.cell.features, state, state, packed.data()},
                cpu::kForwardVectors);
   const ComputeState<T> states(plane);
   const cpu::compute_t<T>* h = states.widened(args.h0);
@@ -152,11 +158,20 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
     T* gates = mutable_data_or_null<Api, T>(result.gates);
     const Scratch<T> projected(gates ? 0 : steps * plane * 3);
     T* output = Api::template mutable_data<T>(result.output);
-    sequence_steps<Api, T>(
-        {sizes, alpha, Api::template data<T>(input), Api::template data<T>(weights),
-         data_or_null<Api, T>(bias), Api::template data<T>(h0), Api::template data<T>(c0),
-         gates ? gates : projected.data(), output, Api::template mutable_data<T>(result.c_n),
-         mutable_data_or_null<Api, T>(result.cells), gates});
+    const SequenceForward<T> args{sizes,
+                                  alpha,
+                                  Api::template data<T>(input),
+                                  Api::template data<T>(weights),
+                                  data_or_null<Api, T>(bias),
+                                  Api::template data<T>(h0),
+                                  Api::template data<T>(c0),
+                                  gates ? gates : projected.data(),
+                                  output,
+                                  Api::template mutable_data<T>(result.c_n),
+                                  mutable_data_or_null<Api, T>(result.cells),
+                                  gates};
+    project_inputs<Api>(args);
+    sequence_steps<Api>(args);
     const T* last = steps ? output + (steps - 1) * plane : Api::template data<T>(h0);
     std::memcpy(Api::template mutable_data<T>(result.h_n), last, plane * sizeof(T));
   });
@@ -269,28 +284,22 @@ struct WeightGradient {
   T* d_weights;     // [3S, S + F]
 };
 
-// d_weights = d_z.T X over all steps at once. Where the product is ours it takes X in the pieces it
-// lies in, else X is put together first.
+// d_weights = d_z.T X over all steps at once. X is put together first: d_z is four times as large
+// or more and would be packed anew for each piece of it.
 template <class Api, class T>
 void weight_gradient(const WeightGradient<T>& args) {
-  const int64_t steps = args.sizes.steps, batch = args.sizes.cell.batch;
-  const int64_t features = args.sizes.cell.features, state = args.sizes.cell.state;
-  const int64_t rows = steps * batch, width = state + features, gates = 3 * state;
+  const int64_t rows = args.sizes.steps * args.sizes.cell.batch;
+  const int64_t width = args.sizes.cell.state + args.sizes.cell.features;
+  const int64_t gates = 3 * args.sizes.cell.state;
+  const Scratch<T> x(rows * width);
+  concatenate_steps(args.h0, args.output, args.input, args.sizes, x.data());
   const auto d_weights = dense(args.d_weights, gates, width);
-  const auto d_z = dense(args.d_z, rows, gates);
+  const auto d_z = dense(args.d_z, rows, gates).transposed();
+  const auto steps = dense<const T>(x.data(), rows, width);
   if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
-    const auto d_state = d_weights.column_range(0, state);
-    const int64_t first = std::min(batch, rows), rest = rows - first;
-    multiply_computed<Api>(d_state, dense(args.d_z, first, gates).transposed(),
-                           dense(args.h0, first, state), false, cpu::kStepsDepthBlock);
-    multiply_computed<Api>(d_state, dense(args.d_z + first * gates, rest, gates).transposed(),
-                           dense(args.output, rest, state), true, cpu::kStepsDepthBlock);
-    multiply_computed<Api>(d_weights.column_range(state, features), d_z.transposed(),
-                           dense(args.input, rows, features), false, cpu::kStepsDepthBlock);
+    multiply_computed<Api>(d_weights, d_z, steps, cpu::steps_sum_block(rows));
   } else {
-    const Scratch<T> x(rows * width);
-    concatenate_steps(args.h0, args.output, args.input, args.sizes, x.data());
-    Api::matmul(d_weights, d_z.transposed(), dense<const T>(x.data(), rows, width));
+    Api::matmul(d_weights, d_z, steps);
   }
 }
 
