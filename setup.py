@@ -17,11 +17,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from torch.utils import cpp_extension
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).absolute().parent
 sys.path.insert(0, str(ROOT))
@@ -173,6 +177,21 @@ def cxx_standard() -> str:
     return found.group(1) if found else "unknown"
 
 
+def in_order_of(
+    first: list[str], compile_sources: Callable[..., list[str]]
+) -> Callable[..., list[str]]:
+    """Compile in the order the sources are declared in, which setuptools sorts by name.
+
+    The bindings take longest and are declared first: with two cores, one that is begun last leaves
+    a core idle for a third of the build.
+    """
+
+    def compile_in_order(sources: list[str], *args: object, **kwargs: object) -> list[str]:
+        return compile_sources(sorted(sources, key=first.index), *args, **kwargs)
+
+    return compile_in_order
+
+
 class Build(cpp_extension.BuildExtension):
     """BuildExtension for a library that is not a Python module."""
 
@@ -193,6 +212,7 @@ class Build(cpp_extension.BuildExtension):
             ext.extra_objects = setup_cuda.compile_kernels(build, maps, threads=jobs)
             stub = setup_cuda.link_stub(build, cpp_extension.get_cxx_compiler())
             ext.library_dirs = [stub, *ext.library_dirs]
+        self.compiler.compile = in_order_of(ext.sources, self.compiler.compile)
         super().build_extension(ext)
 
     def get_libraries(self, ext: Extension) -> list[str]:
