@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
+from benchmarks import compiled
 from benchmarks.racing import Prepare
 from benchmarks.workloads import BACKWARD, FORWARD, INFERENCE, NEEDS, TRAINING_STEP, Row
 from torch import Tensor
@@ -72,17 +69,22 @@ def _backward(row: Row) -> Iterator[Product]:
         yield 1, (steps * case.batch, 3 * case.state, case.features)
 
 
+def flops_of(some: Iterable[Product]) -> int:
+    """Floating-point operations of products, a multiplication and an addition being two."""
+    return sum(2 * count * m * k * n for count, (m, k, n) in some)
+
+
 def flops(row: Row) -> int:
-    """Floating-point operations of the products, a multiplication and an addition being two."""
-    return sum(2 * count * m * k * n for count, (m, k, n) in products(row))
+    """Floating-point operations of the products of a row."""
+    return flops_of(products(row))
 
 
-def blas(row: Row) -> Prepare:
-    """The products by :func:`torch.mm`, one call each, operands laid out as users hold them."""
+def blas_of(some: Iterable[Product], dtype: torch.dtype, device: str) -> Callable[[], None]:
+    """Products by :func:`torch.mm`, one call each, operands laid out as users hold them."""
     calls = [
         functools.partial(torch.mm, left, right, out=out)
-        for count, shape in products(row)
-        for left, right, out in [_operands(shape, row.dtype, row.device)]
+        for count, shape in some
+        for left, right, out in [_operands(shape, dtype, device)]
         for _ in range(count)
     ]
 
@@ -90,6 +92,12 @@ def blas(row: Row) -> Prepare:
         for call in calls:
             call()
 
+    return run
+
+
+def blas(row: Row) -> Prepare:
+    """The products of a row."""
+    run = blas_of(products(row), row.dtype, row.device)
     return lambda count: [run] * count
 
 
@@ -101,23 +109,10 @@ def _operands(
     return left, right.t(), torch.empty(m, n, dtype=dtype, device=device)
 
 
-@functools.cache
-def _fma_library() -> ctypes.CDLL:
-    compiler = os.environ.get("CXX", "g++")
-    command = [compiler, "-O2", "-march=native", "-shared", "-fPIC", "-pthread", str(SOURCE)]
-    key = hashlib.sha256(repr(command).encode() + SOURCE.read_bytes()).hexdigest()[:16]
-    path = Path(tempfile.gettempdir()) / f"lltm_fma_{os.getuid()}_{key}.so"
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder) / path.name
-            subprocess.run([*command, "-o", str(made)], check=True)
-            made.replace(path)
-    return ctypes.CDLL(str(path))
-
-
 def fma(dtype: torch.dtype, threads: int) -> Callable[[float], float]:
     """Runs that many multiplications and additions or a few more on each thread; says how many."""
-    function = getattr(_fma_library(), f"fma_{str(dtype).removeprefix('torch.')}")
+    library = compiled.load("fma", [SOURCE], ["-O2", "-march=native"], [SOURCE])
+    function = getattr(library, f"fma_{str(dtype).removeprefix('torch.')}")
     function.restype = ctypes.c_double
     function.argtypes = (ctypes.c_double, ctypes.c_int)
     return lambda wanted: float(function(wanted, threads))

@@ -1,0 +1,101 @@
+// The parts of a sequence's forward and backward pass in float32 on one thread, each to be timed by
+// itself: the very functions that the ops call.
+#include "host/sequence.h"
+
+namespace {
+
+struct OneThread {
+  struct Tensor {};
+
+  template <class Body>
+  static void parallel_for(int64_t items, int64_t, const Body& body) {
+    if (items > 0) body(0, items);
+  }
+};
+
+}  // namespace
+
+using lltm::cpu::gate_items;
+using lltm::cpu::kernels;
+
+extern "C" {
+
+// As benchmarks/parts.py lays it out; shapes as in SequenceForward and SequenceBackward.
+struct Problem {
+  int64_t steps, batch, features, state;
+  const float *input, *weights, *bias, *h0, *c0, *grad_output;
+  float *gates, *output, *cells, *c_n;
+  float *d_z, *d_input, *d_weights, *d_bias;
+};
+}
+
+namespace {
+
+lltm::SequenceSizes sizes(const Problem& of) {
+  lltm::SequenceSizes found{};
+  found.steps = of.steps;
+  found.cell.batch = of.batch;
+  found.cell.features = of.features;
+  found.cell.state = of.state;
+  return found;
+}
+
+lltm::SequenceForward<float> forward(const Problem& of) {
+  return {sizes(of), 1.0,      of.input,  of.weights, of.bias,  of.h0,
+          of.c0,     of.gates, of.output, of.c_n,     of.cells, of.gates};
+}
+
+}  // namespace
+
+extern "C" {
+
+void projection(const Problem& of) { lltm::project_inputs<OneThread>(forward(of)); }
+
+void forward_steps(const Problem& of) { lltm::sequence_steps<OneThread>(forward(of)); }
+
+void backward_steps(const Problem& of) {
+  lltm::sequence_steps_backward<OneThread, float>({sizes(of), 1.0, of.weights, of.cells, of.gates,
+                                                   of.grad_output, nullptr, nullptr, of.d_z,
+                                                   nullptr, nullptr});
+}
+
+void input_gradient(const Problem& of) {
+  const auto weights = lltm::dense(of.weights, 3 * of.state, of.state + of.features);
+  lltm::multiply<OneThread>(lltm::dense(of.d_input, of.steps * of.batch, of.features),
+                            lltm::dense<const float>(of.d_z, of.steps * of.batch, 3 * of.state),
+                            weights.column_range(of.state, of.features));
+}
+
+void weight_gradient(const Problem& of) {
+  lltm::weight_gradient<OneThread, float>(
+      {sizes(of), of.d_z, of.h0, of.output, of.input, of.d_weights});
+}
+
+void bias_gradient(const Problem& of) {
+  lltm::column_sum<OneThread, float>({of.steps * of.batch, 3 * of.state, of.d_z, of.d_bias});
+}
+
+// The gates of all steps without a product, a step at a time: a part of forward_steps.
+void forward_gates(const Problem& of) {
+  const int64_t plane = of.batch * of.state;
+  for (int64_t t = 0; t < of.steps; ++t) {
+    const float* cell = t ? of.cells + (t - 1) * plane : of.c0;
+    kernels().f32.gates_forward(
+        {of.batch, of.state, 1.0, of.gates + 3 * t * plane, nullptr, cell, of.output + t * plane,
+         of.cells + t * plane, of.gates + 3 * t * plane, nullptr},
+        0, gate_items(of.batch, of.state));
+  }
+}
+
+// Likewise of backward_steps.
+void backward_gates(const Problem& of) {
+  const int64_t plane = of.batch * of.state;
+  for (int64_t t = of.steps - 1; t >= 0; --t) {
+    kernels().f32.gates_backward(
+        {of.batch, of.state, 1.0, of.gates + 3 * t * plane, of.cells + t * plane,
+         of.grad_output + t * plane, of.grad_output + t * plane, nullptr, nullptr, nullptr, nullptr,
+         of.d_z + 3 * t * plane, nullptr},
+        0, gate_items(of.batch, of.state));
+  }
+}
+}
