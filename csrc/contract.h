@@ -267,4 +267,47 @@ void check_backward(const char* op, const char* name, const Tensor& tensor, cons
   check_shape(op, name, tensor, terms, expected);
 }
 
+// The arguments of cell_backward but needs_input_grad.
+template <class Api, class Tensor>
+CellSizes check_cell_backward(const std::optional<Tensor>& grad_h,
+                              const std::optional<Tensor>& grad_cell, const Tensor& input,
+                              const Tensor& weights, const std::optional<Tensor>& bias,
+                              const Tensor& old_h, const Tensor& old_cell, const Tensor& new_cell,
+                              const Tensor& gates, double alpha) {
+  const char* op = "cell_backward";
+  const CellSizes sizes = check_cell<Api>(op, input, weights, bias, old_h, old_cell, alpha);
+  const int64_t batch = sizes.batch, state = sizes.state;
+  check_backward<Api>(op, "new_cell", new_cell, input, "[B, S]", {batch, state});
+  check_backward<Api>(op, "gates", gates, input, "[B, 3S]", {batch, 3 * state});
+  if (grad_h) check_backward<Api>(op, "grad_new_h", *grad_h, input, "[B, S]", {batch, state});
+  if (grad_cell) {
+    check_backward<Api>(op, "grad_new_cell", *grad_cell, input, "[B, S]", {batch, state});
+  }
+  return sizes;
+}
+
+// The arguments of sequence_backward but needs_input_grad.
+template <class Api, class Tensor>
+SequenceSizes check_sequence_backward(const std::optional<Tensor>& grad_output,
+                                      const std::optional<Tensor>& grad_h_n,
+                                      const std::optional<Tensor>& grad_c_n, const Tensor& input,
+                                      const Tensor& weights, const std::optional<Tensor>& bias,
+                                      const Tensor& h0, const Tensor& c0, const Tensor& output,
+                                      const Tensor& cells, const Tensor& gates, double alpha) {
+  const char* op = "sequence_backward";
+  const SequenceSizes sizes = check_sequence<Api>(op, input, weights, bias, h0, c0, alpha);
+  const int64_t steps = sizes.steps, batch = sizes.cell.batch, state = sizes.cell.state;
+  const auto check = [&](const char* name, const Tensor& tensor, const char* terms,
+                         std::initializer_list<int64_t> expected) {
+    check_backward<Api>(op, name, tensor, input, terms, expected);
+  };
+  check("output", output, "[T, B, S]", {steps, batch, state});
+  check("cells", cells, "[T, B, S]", {steps, batch, state});
+  check("gates", gates, "[T, B, 3S]", {steps, batch, 3 * state});
+  if (grad_output) check("grad_output", *grad_output, "[T, B, S]", {steps, batch, state});
+  if (grad_h_n) check("grad_h_n", *grad_h_n, "[B, S]", {batch, state});
+  if (grad_c_n) check("grad_c_n", *grad_c_n, "[B, S]", {batch, state});
+  return sizes;
+}
+
 }  // namespace lltm

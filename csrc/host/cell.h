@@ -12,6 +12,7 @@
 #include "dispatch.h"
 #include "matrix.h"
 #include "parallel.h"
+#include "passes.h"
 #include "scratch.h"
 
 namespace lltm {
@@ -85,13 +86,6 @@ void cell_product(bool direct, const Matrix<T>& c, const Matrix<const T>& a,
 }
 
 template <class Api, class Tensor = typename Api::Tensor>
-struct CellResult {
-  Tensor new_h;
-  Tensor new_cell;
-  std::optional<Tensor> gates;
-};
-
-template <class Api, class Tensor = typename Api::Tensor>
 CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor& weights_,
                              const std::optional<Tensor>& bias_, const Tensor& old_h_,
                              const Tensor& old_cell_, double alpha, bool save) {
@@ -161,16 +155,10 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
                                     const Tensor& old_h_, const Tensor& old_cell,
                                     const Tensor& new_cell_, const Tensor& gates_, double alpha,
                                     const typename Api::Needs& needs) {
-  const char* op = "cell_backward";
-  const CellSizes sizes = check_cell<Api>(op, input_, weights_, bias_, old_h_, old_cell, alpha);
+  const CellSizes sizes = check_cell_backward<Api>(grad_h_, grad_cell_, input_, weights_, bias_,
+                                                   old_h_, old_cell, new_cell_, gates_, alpha);
   const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
-  check_backward<Api>(op, "new_cell", new_cell_, input_, "[B, S]", {batch, state});
-  check_backward<Api>(op, "gates", gates_, input_, "[B, 3S]", {batch, 3 * state});
-  if (grad_h_) check_backward<Api>(op, "grad_new_h", *grad_h_, input_, "[B, S]", {batch, state});
-  if (grad_cell_) {
-    check_backward<Api>(op, "grad_new_cell", *grad_cell_, input_, "[B, S]", {batch, state});
-  }
-  check_needs(op, needs, bias_.has_value());
+  check_needs("cell_backward", needs, bias_.has_value());
   const Tensor weights = Api::contiguous(weights_), new_cell = Api::contiguous(new_cell_),
                gates = Api::contiguous(gates_);
   const auto grad_h = contiguous_or_none<Api>(grad_h_),

@@ -11,15 +11,9 @@
 #include "../cuda/kernels.h"
 #include "dispatch.h"
 #include "matrix.h"
+#include "passes.h"
 
 namespace lltm {
-
-template <class Api, class Tensor = typename Api::Tensor>
-struct CudaCellResult {
-  Tensor new_h;
-  Tensor new_cell;
-  std::optional<Tensor> gates;
-};
 
 // X = [h before the step, input] of every step, [rows, S + F]; `output` is null for one step.
 template <class Api, class T, class Tensor = typename Api::Tensor>
@@ -45,17 +39,17 @@ void bias_gradient_cuda(const typename Api::Queue& queue, const Tensor& d_z, int
 }
 
 template <class Api, class Tensor = typename Api::Tensor>
-CudaCellResult<Api> cell_compute_cuda(const char* op, const Tensor& input_, const Tensor& weights_,
-                                      const std::optional<Tensor>& bias_, const Tensor& old_h_,
-                                      const Tensor& old_cell_, double alpha, bool save) {
+CellResult<Api> cell_compute_cuda(const char* op, const Tensor& input_, const Tensor& weights_,
+                                  const std::optional<Tensor>& bias_, const Tensor& old_h_,
+                                  const Tensor& old_cell_, double alpha, bool save) {
   const CellSizes sizes = check_cell<Api>(op, input_, weights_, bias_, old_h_, old_cell_, alpha);
   const typename Api::Queue queue(input_);
   const Tensor input = Api::contiguous(input_), weights = Api::contiguous(weights_),
                old_h = Api::contiguous(old_h_), old_cell = Api::contiguous(old_cell_);
   const auto bias = contiguous_or_none<Api>(bias_);
   const int64_t width = sizes.state + sizes.features, gates = 3 * sizes.state;
-  CudaCellResult<Api> result{Api::empty(input, {sizes.batch, sizes.state}),
-                             Api::empty(input, {sizes.batch, sizes.state}), std::nullopt};
+  CellResult<Api> result{Api::empty(input, {sizes.batch, sizes.state}),
+                         Api::empty(input, {sizes.batch, sizes.state}), std::nullopt};
   if (save) result.gates = Api::empty(input, {sizes.batch, gates});
   if (sizes.batch == 0 || sizes.state == 0) return result;
 
@@ -102,16 +96,10 @@ Gradients<Tensor> cell_backward_cuda(const std::optional<Tensor>& grad_h_,
                                      const Tensor& old_h_, const Tensor& old_cell,
                                      const Tensor& new_cell_, const Tensor& gates_, double alpha,
                                      const typename Api::Needs& needs) {
-  const char* op = "cell_backward";
-  const CellSizes sizes = check_cell<Api>(op, input_, weights_, bias_, old_h_, old_cell, alpha);
+  const CellSizes sizes = check_cell_backward<Api>(grad_h_, grad_cell_, input_, weights_, bias_,
+                                                   old_h_, old_cell, new_cell_, gates_, alpha);
   const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
-  check_backward<Api>(op, "new_cell", new_cell_, input_, "[B, S]", {batch, state});
-  check_backward<Api>(op, "gates", gates_, input_, "[B, 3S]", {batch, 3 * state});
-  if (grad_h_) check_backward<Api>(op, "grad_new_h", *grad_h_, input_, "[B, S]", {batch, state});
-  if (grad_cell_) {
-    check_backward<Api>(op, "grad_new_cell", *grad_cell_, input_, "[B, S]", {batch, state});
-  }
-  check_needs(op, needs, bias_.has_value());
+  check_needs("cell_backward", needs, bias_.has_value());
   const typename Api::Queue queue(input_);
   const Tensor weights = Api::contiguous(weights_), new_cell = Api::contiguous(new_cell_),
                gates = Api::contiguous(gates_);

@@ -13,19 +13,10 @@
 #include "dispatch.h"
 #include "matrix.h"
 #include "parallel.h"
+#include "passes.h"
 #include "scratch.h"
 
 namespace lltm {
-
-template <class Api, class Tensor = typename Api::Tensor>
-struct SequenceResult {
-  Tensor output;
-  Tensor h_n;
-  Tensor c_n;
-  // For backward; absent where there will be none.
-  std::optional<Tensor> cells;
-  std::optional<Tensor> gates;
-};
 
 // A [B, S] state in the compute type, as the next step's product reads it: where it is stored if
 // that is its type already, else a widened copy.
@@ -194,21 +185,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sequence_forward_cpu(
   return {r.output, r.h_n, r.c_n, *r.cells, *r.gates};
 }
 
-template <class T>
-struct SequenceBackward {
-  SequenceSizes sizes;
-  double alpha;
-  const T* weights;      // [3S, S + F]
-  const T* cells;        // [T, B, S]
-  const T* gates;        // [T, B, 3S]
-  const T* grad_output;  // [T, B, S] or null
-  const T* grad_h_n;     // [B, S] or null
-  const T* grad_c_n;     // [B, S] or null
-  T* d_z;                // [T, B, 3S]
-  T* d_h0;               // [B, S] or null
-  T* d_c0;               // [B, S] or null
-};
-
 template <class Api, class T>
 void sequence_steps_backward(const SequenceBackward<T>& args) {
   const int64_t steps = args.sizes.steps, batch = args.sizes.cell.batch;
@@ -309,21 +285,12 @@ Gradients<Tensor> sequence_backward_cpu(
     const std::optional<Tensor>& grad_c_n_, const Tensor& input_, const Tensor& weights_,
     const std::optional<Tensor>& bias_, const Tensor& h0_, const Tensor& c0, const Tensor& output_,
     const Tensor& cells_, const Tensor& gates_, double alpha, const typename Api::Needs& needs) {
-  const char* op = "sequence_backward";
-  const SequenceSizes sizes = check_sequence<Api>(op, input_, weights_, bias_, h0_, c0, alpha);
+  const SequenceSizes sizes =
+      check_sequence_backward<Api>(grad_output_, grad_h_n_, grad_c_n_, input_, weights_, bias_, h0_,
+                                   c0, output_, cells_, gates_, alpha);
   const int64_t batch = sizes.cell.batch, features = sizes.cell.features, state = sizes.cell.state;
   const int64_t steps = sizes.steps, rows = steps * batch, width = state + features;
-  const auto check = [&](const char* name, const Tensor& tensor, const char* terms,
-                         std::initializer_list<int64_t> expected) {
-    check_backward<Api>(op, name, tensor, input_, terms, expected);
-  };
-  check("output", output_, "[T, B, S]", {steps, batch, state});
-  check("cells", cells_, "[T, B, S]", {steps, batch, state});
-  check("gates", gates_, "[T, B, 3S]", {steps, batch, 3 * state});
-  if (grad_output_) check("grad_output", *grad_output_, "[T, B, S]", {steps, batch, state});
-  if (grad_h_n_) check("grad_h_n", *grad_h_n_, "[B, S]", {batch, state});
-  if (grad_c_n_) check("grad_c_n", *grad_c_n_, "[B, S]", {batch, state});
-  check_needs(op, needs, bias_.has_value());
+  check_needs("sequence_backward", needs, bias_.has_value());
 
   const Tensor weights = Api::contiguous(weights_), cells = Api::contiguous(cells_),
                gates = Api::contiguous(gates_);

@@ -10,18 +10,9 @@
 #include "cell_cuda.h"
 #include "dispatch.h"
 #include "matrix.h"
+#include "passes.h"
 
 namespace lltm {
-
-template <class Api, class Tensor = typename Api::Tensor>
-struct CudaSequenceResult {
-  Tensor output;
-  Tensor h_n;
-  Tensor c_n;
-  // For backward; absent where there will be none.
-  std::optional<Tensor> cells;
-  std::optional<Tensor> gates;
-};
 
 template <class T>
 struct CudaSequenceForward {
@@ -82,10 +73,10 @@ void sequence_loop_cuda(const typename Api::Queue& queue, const CudaSequenceForw
 }
 
 template <class Api, class Tensor = typename Api::Tensor>
-CudaSequenceResult<Api> sequence_compute_cuda(const char* op, const Tensor& input_,
-                                              const Tensor& weights_,
-                                              const std::optional<Tensor>& bias_, const Tensor& h0_,
-                                              const Tensor& c0_, double alpha, bool save) {
+SequenceResult<Api> sequence_compute_cuda(const char* op, const Tensor& input_,
+                                          const Tensor& weights_,
+                                          const std::optional<Tensor>& bias_, const Tensor& h0_,
+                                          const Tensor& c0_, double alpha, bool save) {
   const SequenceSizes sizes = check_sequence<Api>(op, input_, weights_, bias_, h0_, c0_, alpha);
   const int64_t steps = sizes.steps, batch = sizes.cell.batch, state = sizes.cell.state;
   const int64_t features = sizes.cell.features, gates = 3 * state, plane = batch * state;
@@ -93,9 +84,9 @@ CudaSequenceResult<Api> sequence_compute_cuda(const char* op, const Tensor& inpu
   const Tensor input = Api::contiguous(input_), weights = Api::contiguous(weights_),
                h0 = Api::contiguous(h0_), c0 = Api::contiguous(c0_);
   const auto bias = contiguous_or_none<Api>(bias_);
-  CudaSequenceResult<Api> result{Api::empty(input, {steps, batch, state}),
-                                 Api::empty(input, {batch, state}),
-                                 Api::empty(input, {batch, state}), std::nullopt, std::nullopt};
+  SequenceResult<Api> result{Api::empty(input, {steps, batch, state}),
+                             Api::empty(input, {batch, state}), Api::empty(input, {batch, state}),
+                             std::nullopt, std::nullopt};
   if (save) {
     result.cells = Api::empty(input, {steps, batch, state});
     result.gates = Api::empty(input, {steps, batch, gates});
@@ -139,24 +130,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sequence_forward_cuda(
   return {r.output, r.h_n, r.c_n, *r.cells, *r.gates};
 }
 
-template <class T>
-struct CudaSequenceBackward {
-  SequenceSizes sizes;
-  double alpha;
-  const T* weights;      // [3S, S + F]
-  const T* cells;        // [T, B, S]
-  const T* gates;        // [T, B, 3S]
-  const T* grad_output;  // [T, B, S] or null
-  const T* grad_h_n;     // [B, S] or null
-  const T* grad_c_n;     // [B, S] or null
-  T* d_z;                // [T, B, 3S]
-  T* d_h0;               // [B, S] or null
-  T* d_c0;               // [B, S] or null
-};
-
 template <class Api, class T, class Tensor = typename Api::Tensor>
-void sequence_steps_backward_cuda(const typename Api::Queue& queue,
-                                  const CudaSequenceBackward<T>& args, const Tensor& like) {
+void sequence_steps_backward_cuda(const typename Api::Queue& queue, const SequenceBackward<T>& args,
+                                  const Tensor& like) {
   using V = cuda::compute_t<T>;
   const auto [batch, features, state] = args.sizes.cell;
   const int64_t gates = 3 * state, plane = batch * state, steps = args.sizes.steps;
@@ -183,8 +159,8 @@ void sequence_steps_backward_cuda(const typename Api::Queue& queue,
 }
 
 template <class Api, class T, class Tensor = typename Api::Tensor>
-void sequence_loop_backward_cuda(const typename Api::Queue& queue,
-                                 const CudaSequenceBackward<T>& args, const Tensor& like) {
+void sequence_loop_backward_cuda(const typename Api::Queue& queue, const SequenceBackward<T>& args,
+                                 const Tensor& like) {
   using V = cuda::compute_t<T>;
   const auto [batch, features, state] = args.sizes.cell;
   const auto plan = cuda::persistent_plan<T>(batch, state);
@@ -213,21 +189,12 @@ Gradients<Tensor> sequence_backward_cuda(
     const std::optional<Tensor>& grad_c_n_, const Tensor& input_, const Tensor& weights_,
     const std::optional<Tensor>& bias_, const Tensor& h0_, const Tensor& c0, const Tensor& output_,
     const Tensor& cells_, const Tensor& gates_, double alpha, const typename Api::Needs& needs) {
-  const char* op = "sequence_backward";
-  const SequenceSizes sizes = check_sequence<Api>(op, input_, weights_, bias_, h0_, c0, alpha);
+  const SequenceSizes sizes =
+      check_sequence_backward<Api>(grad_output_, grad_h_n_, grad_c_n_, input_, weights_, bias_, h0_,
+                                   c0, output_, cells_, gates_, alpha);
   const int64_t batch = sizes.cell.batch, features = sizes.cell.features, state = sizes.cell.state;
   const int64_t steps = sizes.steps, rows = steps * batch, width = state + features;
-  const auto check = [&](const char* name, const Tensor& tensor, const char* terms,
-                         std::initializer_list<int64_t> expected) {
-    check_backward<Api>(op, name, tensor, input_, terms, expected);
-  };
-  check("output", output_, "[T, B, S]", {steps, batch, state});
-  check("cells", cells_, "[T, B, S]", {steps, batch, state});
-  check("gates", gates_, "[T, B, 3S]", {steps, batch, 3 * state});
-  if (grad_output_) check("grad_output", *grad_output_, "[T, B, S]", {steps, batch, state});
-  if (grad_h_n_) check("grad_h_n", *grad_h_n_, "[B, S]", {batch, state});
-  if (grad_c_n_) check("grad_c_n", *grad_c_n_, "[B, S]", {batch, state});
-  check_needs(op, needs, bias_.has_value());
+  check_needs("sequence_backward", needs, bias_.has_value());
 
   const typename Api::Queue queue(input_);
   const Tensor weights = Api::contiguous(weights_), cells = Api::contiguous(cells_),
@@ -244,17 +211,17 @@ Gradients<Tensor> sequence_backward_cuda(
 
   dispatch(input_.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const CudaSequenceBackward<T> args{sizes,
-                                       alpha,
-                                       Api::template data<T>(weights),
-                                       Api::template data<T>(cells),
-                                       Api::template data<T>(gates),
-                                       data_or_null<Api, T>(grad_output),
-                                       data_or_null<Api, T>(grad_h_n),
-                                       data_or_null<Api, T>(grad_c_n),
-                                       Api::template mutable_data<T>(d_z),
-                                       mutable_data_or_null<Api, T>(d_h0),
-                                       mutable_data_or_null<Api, T>(d_c0)};
+    const SequenceBackward<T> args{sizes,
+                                   alpha,
+                                   Api::template data<T>(weights),
+                                   Api::template data<T>(cells),
+                                   Api::template data<T>(gates),
+                                   data_or_null<Api, T>(grad_output),
+                                   data_or_null<Api, T>(grad_h_n),
+                                   data_or_null<Api, T>(grad_c_n),
+                                   Api::template mutable_data<T>(d_z),
+                                   mutable_data_or_null<Api, T>(d_h0),
+                                   mutable_data_or_null<Api, T>(d_c0)};
     if (steps == 0) {
       pass_through_cuda<Api, T>(queue, args.grad_h_n, batch * state, args.d_h0);
       pass_through_cuda<Api, T>(queue, args.grad_c_n, batch * state, args.d_c0);

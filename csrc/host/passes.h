@@ -1,0 +1,42 @@
+// What the passes give and take, wherever their tensors are.
+#pragma once
+
+#include <optional>
+
+#include "../contract.h"
+
+namespace lltm {
+
+template <class Api, class Tensor = typename Api::Tensor>
+struct CellResult {
+  Tensor new_h;
+  Tensor new_cell;
+  std::optional<Tensor> gates;
+};
+
+template <class Api, class Tensor = typename Api::Tensor>
+struct SequenceResult {
+  Tensor output;
+  Tensor h_n;
+  Tensor c_n;
+  // For backward; absent where there will be none.
+  std::optional<Tensor> cells;
+  std::optional<Tensor> gates;
+};
+
+template <class T>
+struct SequenceBackward {
+  SequenceSizes sizes;
+  double alpha;
+  const T* weights;      // [3S, S + F]
+  const T* cells;        // [T, B, S]
+  const T* gates;        // [T, B, 3S]
+  const T* grad_output;  // [T, B, S] or null
+  const T* grad_h_n;     // [B, S] or null
+  const T* grad_c_n;     // [B, S] or null
+  T* d_z;                // [T, B, 3S]
+  T* d_h0;               // [B, S] or null
+  T* d_c0;               // [B, S] or null
+};
+
+}  // namespace lltm
