@@ -154,7 +154,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="nox -s crossload --", description=__doc__)
     parser.add_argument("--torch", action="append", default=[], help="only these, 2.13; repeatable")
     options = parser.parse_args(argv)
-    console = Console()
+    # In a log the grid keeps its words.
+    console = Console(width=None if sys.stdout.isatty() else 160)
     machine, processes = this_machine(), Processes()
     try:
         matrix = config.load()
