@@ -212,8 +212,12 @@ class Build(cpp_extension.BuildExtension):
             ext.extra_objects = setup_cuda.compile_kernels(build, maps, threads=jobs)
             stub = setup_cuda.link_stub(build, cpp_extension.get_cxx_compiler())
             ext.library_dirs = [stub, *ext.library_dirs]
-        self.compiler.compile = in_order_of(ext.sources, self.compiler.compile)
-        super().build_extension(ext)
+        compile_sources = self.compiler.compile
+        self.compiler.compile = in_order_of(ext.sources, compile_sources)
+        try:
+            super().build_extension(ext)
+        finally:
+            self.compiler.compile = compile_sources
 
     def get_libraries(self, ext: Extension) -> list[str]:
         """Only the extension's own: libpython is not wanted, whatever this CPython would add."""
