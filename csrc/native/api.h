@@ -6,6 +6,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
+#include <torch/version.h>
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 10
+#include <torch/csrc/stable/c/shim.h>
+#endif
 
 #include <array>
 #include <initializer_list>
@@ -36,6 +40,23 @@ template <>
 struct TorchDtype<cpu::Half> {
   static constexpr auto value = at::kHalf;
 };
+
+// body(begin, end) over [0, count) on torch's threads. at::parallel_for is a template: compiled
+// here it would run on one thread, unless with -fopenmp and by the compiler whose OpenMP torch has.
+// From 2.10 on torch exports one that it compiled itself.
+template <class Body>
+void parallel_for(int64_t count, int64_t grain, const Body& body) {
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 10
+  const auto run = [](int64_t begin, int64_t end, void* of) {
+    (*static_cast<const Body*>(of))(begin, end);
+  };
+  void* of = const_cast<void*>(static_cast<const void*>(&body));
+  TORCH_CHECK(torch_parallel_for(0, count, grain, run, of) == AOTI_TORCH_SUCCESS,
+              "lltm: torch_parallel_for failed");
+#else
+  at::parallel_for(0, count, grain, body);
+#endif
+}
 
 struct Api {
   using Tensor = at::Tensor;
@@ -71,7 +92,11 @@ struct Api {
 
   template <class Body>
   static void parallel_for(int64_t count, int64_t grain, const Body& body) {
-    at::parallel_for(0, count, grain, body);
+    if (count <= grain) {
+      if (count > 0) body(0, count);
+      return;
+    }
+    native::parallel_for(count, grain, body);
   }
 
   // c = a b, through the BLAS that torch uses.
