@@ -218,6 +218,20 @@ def train(run: Run, settings: Settings, path: Path, bar: Progress) -> None:
 # Processes: one, unless torchrun started this script ---------------------------------------------
 
 
+@contextlib.contextmanager
+def process_group() -> Iterator[None]:
+    """Join the processes that torchrun started, and leave none of the group's threads behind."""
+    # Functions in there take the group as a default argument. DistributedDataParallel imports it,
+    # too: after the group was made, it would keep the group's threads until the process ends.
+    import torch.distributed.nn  # noqa: F401, PLC0415 - for that, and wanted only here
+
+    distributed.init_process_group("gloo")
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
 def rank() -> int:
     """Which process this is."""
     return distributed.get_rank() if distributed.is_initialized() else 0
@@ -318,10 +332,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    if distributed.is_torchelastic_launched():
-        distributed.init_process_group("gloo")
-    try:
+    with process_group() if distributed.is_torchelastic_launched() else contextlib.nullcontext():
         main()
-    finally:
-        if distributed.is_initialized():
-            distributed.destroy_process_group()

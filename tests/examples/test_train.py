@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 import lltm
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 QUICK = ("--state-size", "12", "--steps", "60")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 FIRST_SAVE = 50
@@ -49,6 +55,27 @@ def test_two_processes_learn_what_one_does(run, tmp_path):
     run("train", *arguments, through=TORCHRUN)
     together = results(tmp_path, "together")["losses"]["fused"]
     torch.testing.assert_close(together, alone)
+
+
+LEAVE = """
+import os
+from pathlib import Path
+import torch, train
+with train.process_group():
+    torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+print([Path(task.path, "comm").read_text() for task in os.scandir("/proc/self/task")])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are listed in Linux's /proc")
+def test_no_thread_of_the_process_group_is_left():
+    """One that is, may end the process by SIGABRT when it exits, after all it did went well."""
+    group = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    environment = {**ENVIRONMENT, **group, "PYTHONPATH": str(EXAMPLES)}
+    command = [sys.executable, "-c", LEAVE]
+    left = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "python" in left.stdout
+    assert "gloo" not in left.stdout
 
 
 def test_a_killed_run_goes_on_where_it_was(run, start, tmp_path):
