@@ -68,12 +68,14 @@ print([Path(task.path, "comm").read_text() for task in os.scandir("/proc/self/ta
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are listed in Linux's /proc")
-def test_no_thread_of_the_process_group_is_left():
+def test_no_thread_of_the_process_group_is_left(tmp_path):
     """One that is, may end the process by SIGABRT when it exits, after all it did went well."""
     group = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     environment = {**ENVIRONMENT, **group, "PYTHONPATH": str(EXAMPLES)}
     command = [sys.executable, "-c", LEAVE]
-    left = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    left = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     assert "python" in left.stdout
     assert "gloo" not in left.stdout
 
