@@ -4,8 +4,8 @@
 
 // General product ---------------------------------------------------------------------------------
 
-// Columns beyond the last full vector are copied, zero-padded, this many rows of b at a time.
-constexpr int64_t kPaddedDepth = 128;
+// Columns beyond the last full vector are copied, zero-padded, a block of rows of b at a time.
+constexpr int64_t kPaddedDepth = kSumBlock;
 
 template <class T, int Vectors>
 void product_panel(const Product<T>& args, int64_t column) {
@@ -16,7 +16,7 @@ void product_panel(const Product<T>& args, int64_t column) {
   for (int64_t row = 0; row < args.rows; row += kTileRows) {
     const int64_t rows = at_most(kTileRows, args.rows - row);
     operands.a = args.a + row * args.a_row_stride;
-    tile_of<T, Vectors>(rows)(operands, &sums.at[0][0][0], false);
+    multiply_in_blocks(tile_of<T, Vectors>(rows), operands, kSumBlock, &sums.at[0][0][0]);
     for (int64_t i = 0; i < rows; ++i) {
       T* to = args.c + (row + i) * args.c_row_stride + column;
 #pragma GCC unroll 8
@@ -90,6 +90,9 @@ void transpose(const Transpose<T>& args) {
 
 constexpr int kBatchVectors = kVectorBytes == 64 ? 1 : 2;
 
+// Beyond, packing the weights costs less than broadcasting them for every block of rows.
+constexpr int64_t kMostRows = kVectorBytes == 64 ? 512 : 64;
+
 template <class Gates, class T>
 struct Turned {
   static constexpr int kStates = kWidth<T>, kBatch = kBatchVectors * kWidth<T>;
@@ -107,8 +110,8 @@ struct Turned {
                                        x,
                                        args.x_stride,
                                        args.depth};
-        tile_of<T, kBatchVectors>(at_most(kTileRows, states - state))(operands, turned[state],
-                                                                      false);
+        multiply_in_blocks(tile_of<T, kBatchVectors>(at_most(kTileRows, states - state)), operands,
+                           kSumBlock, turned[state]);
       }
       transpose_into(&turned[0][0], kBatch, kStates, kBatch, &z[gate][0][0], kStates, kStates);
     }

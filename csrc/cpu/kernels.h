@@ -75,7 +75,7 @@ struct StepForward {
 };
 
 // weights[:, :depth] against `rows` rows of x, then the gates, with the weights read as they are:
-// for a single step, where packing them would cost more than it saves. A work item is a vector of
+// for a single step, where packing them costs more than it saves. A work item is a vector of
 // states, as above.
 template <class T>
 struct CellForward {
@@ -127,6 +127,9 @@ constexpr int64_t kStraightRows = 1024;
 
 // Terms of a product's sums whose operands are in the caches at a time.
 constexpr int64_t kDepthBlock = 256;
+
+// Terms of a sum that are summed before their sum is added as one term.
+constexpr int64_t kSumBlock = 128;
 
 // Terms of a sum over all steps that are summed before their sum is added as one term. Errors grow
 // with the terms of a block and with the blocks, and short blocks cost time. With these such a sum
@@ -198,6 +201,7 @@ struct Kernels {
 template <class T>
 struct DirectKernels {
   int64_t batch_block;  // cell_many's x_stride is a multiple of it
+  int64_t most_rows;    // up to which cell_many is the fastest, as measured
   void (*cell_few)(const CellForward<T>&, int64_t begin, int64_t end);   // x as it is
   void (*cell_many)(const CellForward<T>&, int64_t begin, int64_t end);  // x transposed
   void (*product)(const Product<T>&, int64_t begin, int64_t end);

@@ -48,22 +48,12 @@ struct Block {
       operands.a = packed_a
                        ? packed_a + i * depth
                        : args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride;
-      multiply_tile(tile_of<T, vectors>(count), operands, &sums.at[0][0][0]);
+      multiply_in_blocks(tile_of<T, vectors>(count), operands, args.sum_block, &sums.at[0][0][0]);
       if (depth_at > 0) {
         write<true>(sums, to, count, columns);
       } else {
         write<false>(sums, to, count, columns);
       }
-    }
-  }
-
-  // One term of the sums for each block of sum_block.
-  void multiply_tile(TileProduct<T> tile, TileOperands<T> operands, T* sums) const {
-    for (int64_t k = 0; k == 0 || k < depth; k += args.sum_block) {
-      operands.depth = at_most(args.sum_block, depth - k);
-      tile(operands, sums, k > 0);
-      operands.a += operands.depth * operands.a_column_stride;
-      operands.b += operands.depth * operands.b_row_stride;
     }
   }
 
@@ -104,23 +94,34 @@ void pack_rows(const MatrixProduct<T>& args, int64_t row, int64_t rows, int64_t 
   }
 }
 
+// The panels [first, last) of columns against one block of rows.
+template <class T>
+void multiply_panels(const MatrixProduct<T>& args, int64_t row, int64_t rows, int64_t first,
+                     int64_t last) {
+  constexpr int64_t panel = kProductVectors * kWidth<T>;
+  const bool turned = args.a_row_stride == 1;
+  alignas(kVectorBytes) T packed_a[kTurnedRows * kDepthBlock];
+  // At least once: a product of depth 0 is all zeros.
+  for (int64_t k = 0; k == 0 || k < args.depth; k += kDepthBlock) {
+    const int64_t depth = at_most(kDepthBlock, args.depth - k);
+    if (turned) pack_rows(args, row, rows, k, depth, packed_a);
+    const Block<T> block{args, row, rows, k, depth, turned ? packed_a : nullptr};
+    for (int64_t p = first; p < last; ++p) block.run(p * panel);
+  }
+}
+
 template <class T>
 void matmul(const MatrixProduct<T>& args, int64_t begin, int64_t end) {
   constexpr int64_t panel = kProductVectors * kWidth<T>;
   const int64_t panels = (args.columns + panel - 1) / panel;
-  const bool turned = args.a_row_stride == 1;
-  alignas(kVectorBytes) T packed_a[kTurnedRows * kDepthBlock];
+  // A transposed b is read along the columns, each from end to end before the next: in pieces, one
+  // to a block of the depth, its pages would have to be found again for each.
+  const bool along = args.b_row_stride == 1 && args.a_row_stride != 1;
   for (int64_t item = begin; item < end;) {
-    const int64_t first = item % panels, last = at_most(panels, first + end - item);
-    const int64_t row = item / panels * args.row_block(),
-                  rows = at_most(args.row_block(), args.rows - row);
-    // At least once: a product of depth 0 is all zeros.
-    for (int64_t k = 0; k == 0 || k < args.depth; k += kDepthBlock) {
-      const int64_t depth = at_most(kDepthBlock, args.depth - k);
-      if (turned) pack_rows(args, row, rows, k, depth, packed_a);
-      const Block<T> block{args, row, rows, k, depth, turned ? packed_a : nullptr};
-      for (int64_t p = first; p < last; ++p) block.run(p * panel);
-    }
+    const int64_t first = item % panels;
+    const int64_t last = at_most(panels, first + (along ? 1 : end - item));
+    const int64_t row = item / panels * args.row_block();
+    multiply_panels(args, row, at_most(args.row_block(), args.rows - row), first, last);
     item += last - first;
   }
 }

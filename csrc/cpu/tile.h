@@ -72,3 +72,16 @@ struct alignas(kVectorBytes) TileSums {
 };
 
 LLTM_INLINE int64_t at_most(int64_t most, int64_t x) { return x < most ? x : most; }
+
+// The product as one term for each `block` of the depth, for errors grow with the terms of a sum.
+template <class T>
+LLTM_INLINE void multiply_in_blocks(TileProduct<T> tile, TileOperands<T> operands, int64_t block,
+                                    T* sums, bool add = false) {
+  const int64_t depth = operands.depth;
+  for (int64_t k = 0; k == 0 || k < depth; k += block) {
+    operands.depth = at_most(block, depth - k);
+    tile(operands, sums, add || k > 0);
+    operands.a += operands.depth * operands.a_column_stride;
+    operands.b += operands.depth * operands.b_row_stride;
+  }
+}

@@ -1,69 +1,77 @@
-// Transposition, in blocks of 16 bytes a side. Included like simd.h.
+// Transposition, in blocks of one vector a side. Included like simd.h.
 #pragma once
 
-typedef float Float4 __attribute__((vector_size(16)));
-typedef double Double2 __attribute__((vector_size(16)));
-
+// Every second element of the result is of `a`, from its element First on; the others are of `b`.
+template <int First, class V, class Bits, int... I>
+LLTM_INLINE V interleave(V a, V b, std::integer_sequence<int, I...>) {
+  constexpr int width = sizeof...(I);
 #if defined(__clang__)
-#define LLTM_SHUFFLE4(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
-#define LLTM_SHUFFLE2(a, b, i, j) __builtin_shufflevector(a, b, i, j)
+  return __builtin_shufflevector(a, b, (First + I / 2 + I % 2 * width)...);
 #else
-typedef int32_t Index4 __attribute__((vector_size(16)));
-typedef int64_t Index2 __attribute__((vector_size(16)));
-#define LLTM_SHUFFLE4(a, b, i, j, k, l) __builtin_shuffle(a, b, Index4{i, j, k, l})
-#define LLTM_SHUFFLE2(a, b, i, j) __builtin_shuffle(a, b, Index2{i, j})
+  return __builtin_shuffle(a, b, Bits{(First + I / 2 + I % 2 * width)...});
 #endif
-
-template <class T>
-constexpr int64_t kTransposeBlock = 16 / sizeof(T);
-
-// to[j][i] = from[i][j] for a block.
-LLTM_INLINE void transpose_block(const float* from, int64_t from_stride, float* to,
-                                 int64_t to_stride) {
-  const auto r0 = load_bytes<Float4>(from), r1 = load_bytes<Float4>(from + from_stride);
-  const auto r2 = load_bytes<Float4>(from + 2 * from_stride);
-  const auto r3 = load_bytes<Float4>(from + 3 * from_stride);
-  const Float4 low01 = LLTM_SHUFFLE4(r0, r1, 0, 4, 1, 5), low23 = LLTM_SHUFFLE4(r2, r3, 0, 4, 1, 5);
-  const Float4 high01 = LLTM_SHUFFLE4(r0, r1, 2, 6, 3, 7);
-  const Float4 high23 = LLTM_SHUFFLE4(r2, r3, 2, 6, 3, 7);
-  const Float4 columns[] = {
-      LLTM_SHUFFLE4(low01, low23, 0, 1, 4, 5), LLTM_SHUFFLE4(low01, low23, 2, 3, 6, 7),
-      LLTM_SHUFFLE4(high01, high23, 0, 1, 4, 5), LLTM_SHUFFLE4(high01, high23, 2, 3, 6, 7)};
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) __builtin_memcpy(to + i * to_stride, &columns[i], sizeof(Float4));
 }
 
-LLTM_INLINE void transpose_block(const double* from, int64_t from_stride, double* to,
-                                 int64_t to_stride) {
-  const auto r0 = load_bytes<Double2>(from), r1 = load_bytes<Double2>(from + from_stride);
-  const Double2 columns[] = {LLTM_SHUFFLE2(r0, r1, 0, 2), LLTM_SHUFFLE2(r0, r1, 1, 3)};
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) __builtin_memcpy(to + i * to_stride, &columns[i], sizeof(Double2));
+// Interleaving the rows of one half with those of the other, as often as a side can be halved, is
+// a transposition.
+template <class T, class V = typename VectorOf<T>::type, int kSide = VectorOf<T>::width>
+LLTM_INLINE void transpose_vectors(V (&rows)[kSide]) {
+  using Bits = typename VectorOf<T>::bits;
+  constexpr std::make_integer_sequence<int, kSide> lanes;
+#pragma GCC unroll 4
+  for (int stage = 1; stage < kSide; stage *= 2) {
+    V mixed[kSide];
+#pragma GCC unroll 8
+    for (int i = 0; i < kSide / 2; ++i) {
+      mixed[2 * i] = interleave<0, V, Bits>(rows[i], rows[i + kSide / 2], lanes);
+      mixed[2 * i + 1] = interleave<kSide / 2, V, Bits>(rows[i], rows[i + kSide / 2], lanes);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i) rows[i] = mixed[i];
+  }
+}
+
+// to[j][i] = from[i][j] for a block of one vector a side.
+template <class T>
+__attribute__((noinline)) void transpose_block(const T* from, int64_t from_stride, compute_t<T>* to,
+                                               int64_t to_stride) {
+  vector_t<T> block[kWidth<T>];
+#pragma GCC unroll 16
+  for (int i = 0; i < kWidth<T>; ++i) block[i] = load(from + i * from_stride);
+  transpose_vectors<compute_t<T>>(block);
+#pragma GCC unroll 16
+  for (int j = 0; j < kWidth<T>; ++j) store(to + j * to_stride, block[j]);
+}
+
+// The same where fewer rows or columns are left; to[j][i] = 0 for rows <= i < room.
+template <class T>
+__attribute__((noinline)) void transpose_rest(const T* from, int64_t from_stride, int64_t rows,
+                                              int64_t columns, compute_t<T>* to, int64_t to_stride,
+                                              int64_t room) {
+  constexpr int64_t side = kWidth<T>;
+  const Tail wide{at_most(side, columns)}, high{at_most(side, room)};
+  vector_t<T> block[side] = {};
+  for (int64_t i = 0; i < at_most(side, rows); ++i) {
+    block[i] = wide.load_from(from + i * from_stride);
+  }
+  transpose_vectors<compute_t<T>>(block);
+  for (int64_t j = 0; j < wide.count; ++j) high.store_to(to + j * to_stride, block[j]);
 }
 
 // to[j][i] = from[i][j] for i < rows, j < columns; to[j][i] = 0 for rows <= i < room.
 template <class T>
 void transpose_into(const T* from, int64_t from_stride, int64_t rows, int64_t columns,
                     compute_t<T>* to, int64_t to_stride, int64_t room) {
-  constexpr int64_t block = kTransposeBlock<compute_t<T>>;
-  const int64_t whole = rows / block * block;
-  for (int64_t i = 0; i < whole; i += block) {
-    int64_t j = 0;
-    if constexpr (sizeof(T) == sizeof(compute_t<T>)) {
-      for (; j + block <= columns; j += block) {
-        transpose_block(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+  constexpr int64_t side = kWidth<T>;
+  for (int64_t i = 0; i < room; i += side) {
+    for (int64_t j = 0; j < columns; j += side) {
+      const T* block = from + i * from_stride + j;
+      compute_t<T>* turned = to + j * to_stride + i;
+      if (i + side <= rows && j + side <= columns) {
+        transpose_block(block, from_stride, turned, to_stride);
+      } else {
+        transpose_rest(block, from_stride, rows - i, columns - j, turned, to_stride, room - i);
       }
     }
-    for (; j < columns; ++j) {
-      for (int64_t l = i; l < i + block; ++l) {
-        to[j * to_stride + l] = scalar(from[l * from_stride + j]);
-      }
-    }
-  }
-  for (int64_t i = whole; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) to[j * to_stride + i] = scalar(from[i * from_stride + j]);
-  }
-  for (int64_t i = rows; i < room; ++i) {
-    for (int64_t j = 0; j < columns; ++j) to[j * to_stride + i] = compute_t<T>(0);
   }
 }

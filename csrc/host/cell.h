@@ -1,6 +1,6 @@
 // One step on CPU tensors: check, allocate, multiply, gates.
 //
-// Small products in a type that is computed in read the weights where they are and need no
+// In the types that are computed in, most steps read the weights where they are and need no
 // concatenation.
 #pragma once
 
@@ -28,16 +28,31 @@ void concatenate(const T* old_h, const T* input, const CellSizes& sizes, T* x) {
   }
 }
 
-// Weights of up to this many bytes stay in a core's own cache while they are used: up to here
-// reading them in place beats what BLAS gains by packing them.
-constexpr int64_t kDirectWeightBytes = 1 << 20;
 constexpr int64_t kFewRows = 4;
+
+template <class T>
+constexpr bool is_computed_in = std::is_same_v<T, cpu::compute_t<T>>;
+
+inline int64_t padded(int64_t rows, int64_t block) { return (rows + block - 1) / block * block; }
+
+// Forward reads the weights in place for a few rows, and for more where they fill three quarters of
+// their vectors.
+template <class T>
+bool is_forward_direct(const CellSizes& sizes) {
+  if (sizes.batch <= kFewRows) return true;
+  const auto& kernels = cpu::kernels().direct<T>();
+  return sizes.batch <= kernels.most_rows &&
+         4 * sizes.batch >= 3 * padded(sizes.batch, kernels.batch_block);
+}
+
+// Backward does where the weights stay in a core's own cache while they are used.
+constexpr int64_t kDirectWeightBytes = 1 << 20;
 constexpr int64_t kManyRows = 512;
 
 template <class T>
-bool is_direct(const CellSizes& sizes) {
+bool is_backward_direct(const CellSizes& sizes) {
   const int64_t weights = 3 * sizes.state * (sizes.state + sizes.features);
-  return std::is_same_v<T, cpu::compute_t<T>> && sizes.batch <= kManyRows &&
+  return is_computed_in<T> && sizes.batch <= kManyRows &&
          (sizes.batch <= kFewRows ||
           weights * static_cast<int64_t>(sizeof(T)) <= kDirectWeightBytes);
 }
@@ -50,8 +65,7 @@ void cell_direct(const CellSizes& sizes, const T* input, const T* weights, const
   const int64_t width = state + features;
   const auto& kernels = cpu::kernels().direct<T>();
   const bool few = batch <= kFewRows;
-  const int64_t block = kernels.batch_block;
-  const int64_t stride = few ? width : (batch + block - 1) / block * block;
+  const int64_t stride = few ? width : padded(batch, kernels.batch_block);
   const Scratch<T> x(few ? batch * width : width * stride);
   if (few) {
     concatenate(old_h, input, sizes, x.data());
@@ -70,7 +84,7 @@ void cell_direct(const CellSizes& sizes, const T* input, const T* weights, const
 template <class Api, class T>
 void cell_product(bool direct, const Matrix<T>& c, const Matrix<const T>& a,
                   const Matrix<const T>& b) {
-  if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
+  if constexpr (is_computed_in<T>) {
     if (direct) {
       const auto& kernels = cpu::kernels().direct<T>();
       const cpu::Product<T> args{c.rows,          c.columns, a.columns,    a.data, a.row_stride,
@@ -110,8 +124,8 @@ CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor&
                                Api::template mutable_data<T>(result.new_cell),
                                mutable_data_or_null<Api, T>(result.gates),
                                nullptr};
-    if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
-      if (is_direct<T>(sizes)) {
+    if constexpr (is_computed_in<T>) {
+      if (is_forward_direct<T>(sizes)) {
         return cell_direct<Api, T>(sizes, Api::template data<T>(input),
                                    Api::template data<T>(weights), Api::template data<T>(old_h),
                                    gates);
@@ -178,7 +192,7 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
                             Api::template data<T>(new_cell), data_or_null<Api, T>(grad_h), nullptr,
                             data_or_null<Api, T>(grad_cell), nullptr, nullptr,
                             mutable_data_or_null<Api, T>(d_old_cell), d_z_data, nullptr});
-    const bool direct = is_direct<T>(sizes);
+    const bool direct = is_backward_direct<T>(sizes);
     const auto d = dense<const T>(d_z_data, batch, 3 * state);
     const auto w = dense(Api::template data<T>(weights), 3 * state, width);
     if (d_input) {

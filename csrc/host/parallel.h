@@ -67,7 +67,7 @@ void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matri
 template <class Api, class T>
 void multiply(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
   if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
-    multiply_computed<Api>(c, a, b, cpu::kDepthBlock);
+    multiply_computed<Api>(c, a, b, cpu::kSumBlock);
   } else {
     Api::matmul(c, a, b);
   }
