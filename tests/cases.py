@@ -321,6 +321,8 @@ def _cell_cases() -> Iterator[Case]:
         yield Case(f"state_{state}", 3, 5, state)
     for batch in (2, 4, 7, 8, 9, 16, 31, 64, 65, 128, 255, 256, 257):
         yield Case(f"batch_{batch}", batch, 6, 11)
+    for batch in (7, 16):  # more terms than the kernels sum at a time
+        yield Case(f"deep_{batch}", batch, 250, 50)
     yield Case("tutorial", 16, 32, 128)
     yield from _variants(Case("", 5, 7, 27))
 
@@ -337,6 +339,7 @@ def _sequence_cases() -> Iterator[Case]:
     for batch in (2, 8, 31, 257):
         yield Case(f"batch_{batch}", batch, 6, 11, steps=3)
     yield Case("long", 2, 3, 5, steps=64)
+    yield Case("deep", 7, 140, 140, steps=3)
     yield Case("tutorial", 16, 32, 128, steps=8)
     yield from _variants(Case("", 5, 7, 27, steps=6))
 

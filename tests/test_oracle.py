@@ -158,7 +158,6 @@ def _pointwise(dtype: torch.dtype, count: int, old_cell: str, alpha: float = 1.0
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=ids)
 def _worst(dtype: torch.dtype, old_cell: str, alpha: float) -> dict[str, float]:
     """Largest error of the pointwise part in ulp, the fused kernels' and eager's."""
     arguments = _pointwise(dtype, 300 if dtype == torch.float64 else 20000, old_cell, alpha)

@@ -102,24 +102,37 @@ void gates_backward(const GatesBackward<T>& args, int64_t begin, int64_t end) {
 // Enough columns at a time to read whole stretches of each row.
 constexpr int kSumVectors = 8;
 
-// Rows that are summed before their sum is added as one term, for the reason given in matmul.h.
+// Rows that are summed one after another; more are summed in halves, for errors grow with the terms
+// of a sum.
 constexpr int64_t kSumRows = 8;
 
+// By reference: a vector that a function returns may lose its upper half, for the way in which it
+// is returned depends on the instruction set, and a template's is not settled until the file's end.
 template <class T, int Vectors, class Lanes>
-LLTM_INLINE void sum_columns(const ColumnSum<T>& args, int64_t column, Lanes lanes) {
-  vector_t<T> sums[Vectors] = {};
-  for (int64_t first = 0; first < args.rows; first += kSumRows) {
-    const int64_t last = first + kSumRows < args.rows ? first + kSumRows : args.rows;
-    vector_t<T> block[Vectors] = {};
+void sum_rows(const ColumnSum<T>& args, int64_t column, Lanes lanes, int64_t first, int64_t last,
+              vector_t<T> (&sums)[Vectors]) {
+  if (last - first <= kSumRows) {
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) sums[v] = vector_t<T>{};
     for (int64_t row = first; row < last; ++row) {
       const T* from = args.values + row * args.columns + column;
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) block[v] += lanes.load_from(from + v * kWidth<T>);
+      for (int v = 0; v < Vectors; ++v) sums[v] += lanes.load_from(from + v * kWidth<T>);
     }
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) sums[v] += block[v];
+    return;
   }
+  const int64_t middle = first + (last - first) / 2;
+  vector_t<T> rest[Vectors];
+  sum_rows(args, column, lanes, first, middle, sums);
+  sum_rows(args, column, lanes, middle, last, rest);
 #pragma GCC unroll 8
+  for (int v = 0; v < Vectors; ++v) sums[v] += rest[v];
+}
+
+template <class T, int Vectors, class Lanes>
+void sum_columns(const ColumnSum<T>& args, int64_t column, Lanes lanes) {
+  vector_t<T> sums[Vectors];
+  sum_rows(args, column, lanes, 0, args.rows, sums);
   for (int v = 0; v < Vectors; ++v) {
     lanes.store_to(args.sums + column + v * kWidth<T>, sums[v]);
   }

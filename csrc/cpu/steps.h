@@ -55,7 +55,7 @@ struct ForwardPanel {
     const TileOperands<C> operands{
         of.rows + row * of.depth, of.depth, 1, of.packed + column * of.depth * kGates,
         kGates * kWidth<T>,       of.depth};
-    tile_of<C, kGates>(rows)(operands, &sums.at[0][0][0], add);
+    multiply_in_blocks(tile_of<C, kGates>(rows), operands, kSumBlock, &sums.at[0][0][0], add);
   }
 };
 
@@ -68,19 +68,29 @@ void step_forward(const StepForward<T>& args, int64_t begin, int64_t end) {
 
 // Backward ----------------------------------------------------------------------------------------
 
+template <class T>
+struct CopyVectors {
+  const T* from;
+  compute_t<T>* to;
+
+  template <class Lanes>
+  LLTM_INLINE void run(int64_t at, Lanes lanes) const {
+    lanes.store_to(to + at, lanes.load_from(from + at));
+  }
+};
+
 // packed[panel][k][lane] = weights[k, panel * columns + lane], zero beyond the last column.
 template <class Gates, class T>
 void pack_backward(const Pack<T>& args, int64_t begin, int64_t end) {
   constexpr int64_t columns = kBackwardVectors * kWidth<T>;
   const int64_t depth = Gates::kGates * args.state;
   for (int64_t panel = begin; panel < end; ++panel) {
-    const int64_t rest = args.columns - panel * columns, count = rest < columns ? rest : columns;
+    const int64_t count = at_most(columns, args.columns - panel * columns);
     compute_t<T>* to = args.packed + panel * depth * columns;
-    for (int64_t k = 0; k < depth; ++k) {
+    for (int64_t k = 0; k < depth; ++k, to += columns) {
       const T* from = args.weights + k * args.row_stride + panel * columns;
-      for (int64_t lane = 0; lane < columns; ++lane) {
-        to[k * columns + lane] = lane < count ? scalar(from[lane]) : compute_t<T>(0);
-      }
+      for_each_column_vector<T>(0, count, CopyVectors<T>{from, to});
+      for (int64_t lane = count; lane < columns; ++lane) to[lane] = compute_t<T>(0);
     }
   }
 }
@@ -96,7 +106,7 @@ void backward_panel(const StepBackward<T>& args, int64_t panel) {
   for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
     const int64_t rows = at_most(kTileRows, args.gates.rows - row);
     operands.a = args.d_z_after + row * depth;
-    tile_of<C, vectors>(rows)(operands, &sums.at[0][0][0], false);
+    multiply_in_blocks(tile_of<C, vectors>(rows), operands, kSumBlock, &sums.at[0][0][0]);
     for (int64_t i = 0; i < rows; ++i) {
       for (int v = 0; v < vectors; ++v) {
         const int64_t column = first + v * width;
