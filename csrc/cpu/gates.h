@@ -102,37 +102,36 @@ void gates_backward(const GatesBackward<T>& args, int64_t begin, int64_t end) {
 // Enough columns at a time to read whole stretches of each row.
 constexpr int kSumVectors = 8;
 
-// Rows that are summed one after another; more are summed in halves, for errors grow with the terms
-// of a sum.
-constexpr int64_t kSumRows = 8;
+// Rows that are summed before their sum is added as one term, and again: errors grow with the terms
+// of each sum.
+constexpr int64_t kSumRows = 8, kSumMoreRows = 64;
 
-// By reference: a vector that a function returns may lose its upper half, for the way in which it
-// is returned depends on the instruction set, and a template's is not settled until the file's end.
-template <class T, int Vectors, class Lanes>
-void sum_rows(const ColumnSum<T>& args, int64_t column, Lanes lanes, int64_t first, int64_t last,
-              vector_t<T> (&sums)[Vectors]) {
-  if (last - first <= kSumRows) {
+// The sum of the rows [first, last) of some columns, in terms of `Block` rows each.
+template <int64_t Block, class T, int Vectors, class Lanes>
+LLTM_INLINE void sum_rows(const ColumnSum<T>& args, int64_t column, Lanes lanes, int64_t first,
+                          int64_t last, vector_t<T> (&sums)[Vectors]) {
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) sums[v] = vector_t<T>{};
-    for (int64_t row = first; row < last; ++row) {
-      const T* from = args.values + row * args.columns + column;
+  for (int v = 0; v < Vectors; ++v) sums[v] = vector_t<T>{};
+  for (; first < last; first += Block) {
+    vector_t<T> term[Vectors];
+    if constexpr (Block == 1) {
+      const T* from = args.values + first * args.columns + column;
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[v] += lanes.load_from(from + v * kWidth<T>);
+      for (int v = 0; v < Vectors; ++v) term[v] = lanes.load_from(from + v * kWidth<T>);
+    } else {
+      constexpr int64_t smaller = Block == kSumRows ? 1 : kSumRows;
+      sum_rows<smaller>(args, column, lanes, first, at_most(last, first + Block), term);
     }
-    return;
-  }
-  const int64_t middle = first + (last - first) / 2;
-  vector_t<T> rest[Vectors];
-  sum_rows(args, column, lanes, first, middle, sums);
-  sum_rows(args, column, lanes, middle, last, rest);
 #pragma GCC unroll 8
-  for (int v = 0; v < Vectors; ++v) sums[v] += rest[v];
+    for (int v = 0; v < Vectors; ++v) sums[v] += term[v];
+  }
 }
 
 template <class T, int Vectors, class Lanes>
-void sum_columns(const ColumnSum<T>& args, int64_t column, Lanes lanes) {
+LLTM_INLINE void sum_columns(const ColumnSum<T>& args, int64_t column, Lanes lanes) {
   vector_t<T> sums[Vectors];
-  sum_rows(args, column, lanes, 0, args.rows, sums);
+  sum_rows<kSumMoreRows>(args, column, lanes, 0, args.rows, sums);
+#pragma GCC unroll 8
   for (int v = 0; v < Vectors; ++v) {
     lanes.store_to(args.sums + column + v * kWidth<T>, sums[v]);
   }
