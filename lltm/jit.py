@@ -56,6 +56,17 @@ def source_directory() -> Path:
     )
 
 
+def cache_directory() -> Path:
+    """Where torch keeps what it builds: ``TORCH_EXTENSIONS_DIR``, else a folder of the user's."""
+    chosen = os.environ.get("TORCH_EXTENSIONS_DIR")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "torch_extensions"
+
+
+def processor() -> str:
+    """What code for this very processor must not be met without."""
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
 def build_directory(optimise: tuple[str, ...] = OPTIMISE, gpu: str | None = None) -> Path:
     """Where this torch's and this processor's build lives.
 
@@ -63,13 +74,11 @@ def build_directory(optimise: tuple[str, ...] = OPTIMISE, gpu: str | None = None
     its own for each torch, compiler, processor, GPU architecture and choice of flags, so that none
     can meet another's objects.
     """
-    cache = os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions"
-    processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     compiler = os.environ.get("CXX", "c++")
     key = "\n".join(
-        (torch.__version__, processor, compiler, str(source_directory()), gpu or "", *optimise)
+        (torch.__version__, processor(), compiler, str(source_directory()), gpu or "", *optimise)
     )
-    return Path(cache) / f"{NAMESPACE}_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    return cache_directory() / f"{NAMESPACE}_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 def _say(message: str) -> None:

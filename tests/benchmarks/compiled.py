@@ -1,4 +1,7 @@
-"""C++ of the benchmarks, compiled once and kept where temporary files are."""
+"""C++ of the benchmarks, compiled once and kept where torch's extensions are.
+
+Not among temporary files: another user could have put a library there first.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from lltm import jit
 
 
 def load(
@@ -24,11 +29,12 @@ def load(
     """
     compiler = os.environ.get("CXX", "g++")
     command = [compiler, *flags, "-shared", "-fPIC", "-pthread", *map(str, sources)]
-    digest = hashlib.sha256(repr(command).encode())
+    digest = hashlib.sha256(repr((command, jit.processor())).encode())
     for file in sorted(read):
         digest.update(file.read_bytes())
-    path = Path(tempfile.gettempdir()) / f"lltm_{name}_{os.getuid()}_{digest.hexdigest()[:16]}.so"
+    path = jit.cache_directory() / f"lltm_{name}_{digest.hexdigest()[:16]}.so"
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder) / path.name
             subprocess.run([*command, "-o", str(made)], check=True)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import os
-import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 
 import lltm
-from lltm import _library
+from lltm import _library, jit
 from lltm.functional import lltm_cell, lltm_sequence
 
 
@@ -101,9 +98,8 @@ def _load_variant() -> None:
     from cuda_variants import library  # noqa: PLC0415 - it needs nvcc
 
     major, minor = torch.cuda.get_device_capability()
-    cache = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or tempfile.gettempdir())
     try:
-        library.load(cache, f"sm_{major}{minor}")
+        library.load(jit.cache_directory(), f"sm_{major}{minor}")
     except RuntimeError as error:
         raise NotHere(str(error)) from error
 
