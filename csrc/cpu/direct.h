@@ -68,7 +68,7 @@ int64_t product_single_row(const Product<T>& args, int64_t column, int64_t last)
 }
 
 template <class T>
-void product(const Product<T>& args, int64_t begin, int64_t end) {
+void product_rows(const Product<T>& args, int64_t begin, int64_t end) {
   constexpr int64_t width = kWidth<T>, panel = kProductVectors * width;
   const int64_t last = at_most(args.columns, end * panel);
   int64_t column = begin * panel;
@@ -76,6 +76,21 @@ void product(const Product<T>& args, int64_t begin, int64_t end) {
   for (; column + panel <= last; column += panel) product_panel<T, kProductVectors>(args, column);
   for (; column + width <= last; column += width) product_panel<T, 1>(args, column);
   if (column < last) product_tail(args, column, {last - column});
+}
+
+// A product of so few terms is as long as it takes to write, and rows are written faster along.
+constexpr int64_t kShallowDepth = 4;
+
+template <class T>
+void product(const Product<T>& args, int64_t begin, int64_t end) {
+  const int64_t block = args.depth <= kShallowDepth ? kTileRows : args.rows;
+  for (int64_t row = 0; row < args.rows; row += block) {
+    Product<T> rows = args;
+    rows.rows = at_most(block, args.rows - row);
+    rows.a += row * args.a_row_stride;
+    rows.c += row * args.c_row_stride;
+    product_rows(rows, begin, end);
+  }
 }
 
 template <class T>

@@ -30,6 +30,11 @@ class BenchError(Exception):
     """Something the user can mend; the message says what and how."""
 
 
+def _rounded(value: float) -> float:
+    """Five digits: more than any run can tell, and a run of record that can be committed."""
+    return float(f"{value:.5g}")
+
+
 @dataclass(frozen=True)
 class Figure:
     """A median over the rounds, and half the distance between the quartiles."""
@@ -41,9 +46,9 @@ class Figure:
     def of(values: Sequence[float]) -> Figure:
         """The figure of one value a round."""
         if len(values) == 1:
-            return Figure(values[0], 0.0)
+            return Figure(_rounded(values[0]), 0.0)
         low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-        return Figure(median, (high - low) / 2)
+        return Figure(_rounded(median), _rounded((high - low) / 2))
 
     @property
     def relative(self) -> float:
