@@ -16,8 +16,7 @@ from lltm import _jit_cuda, _library, backends, jit
 if TYPE_CHECKING:
     from pathlib import Path
 
-# One process: two would build the shared copy twice.
-pytestmark = [pytest.mark.subprocess, pytest.mark.xdist_group("jit")]
+pytestmark = pytest.mark.subprocess
 
 LOAD = """
 import lltm, torch

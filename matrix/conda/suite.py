@@ -98,8 +98,9 @@ def _run(this: Session, want: Wanted, installed: Installed) -> EnvironmentResult
     work.mkdir(parents=True)
     junit, log = work / "junit.xml", this.logs / f"suite-{want.tag}.log"
     command = ["python", "-m", "pytest", "-c", str(home / "pyproject.toml"), "-q"]
-    # loadgroup: tests that share an expensive fixture stay in one process.
-    command += ["-n", "2", "--dist", "loadgroup", "-o", f"cache_dir={work}/cache"]
+    # A file's tests share what is expensive to build, and stay in one process.
+    command += ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    command += ["-o", f"cache_dir={work}/cache"]
     command += [f"--junitxml={junit}", *suite.arguments]
     command += [str(home / path) for path in suite.paths]
     started = time.monotonic()
