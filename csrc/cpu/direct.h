@@ -49,22 +49,27 @@ void product_tail(const Product<T>& args, int64_t column, Tail lanes) {
 }
 
 // A single row has too few sums in flight for the usual panel: take as many vectors as hide the
-// latency.
+// latency. And it is as fast as b is read, so b is read along its rows, a few at a time.
 constexpr int kSingleRowVectors = 8;
+constexpr int64_t kSingleRowDepth = 32;
 
 template <class T>
 int64_t product_single_row(const Product<T>& args, int64_t column, int64_t last) {
   constexpr int64_t panel = kSingleRowVectors * kWidth<T>;
-  T sums[kSingleRowVectors * kWidth<T>];
-  for (; column + panel <= last; column += panel) {
-    tile_product<T, 1, kSingleRowVectors>({args.a, args.a_row_stride, args.a_column_stride,
-                                           args.b + column, args.b_row_stride, args.depth},
-                                          sums, false);
-    for (int v = 0; v < kSingleRowVectors; ++v) {
-      store(args.c + column + v * kWidth<T>, load(sums + v * kWidth<T>));
+  const int64_t end = column + (last - column) / panel * panel;
+  for (int64_t k = 0; k == 0 || k < args.depth; k += kSingleRowDepth) {
+    TileOperands<T> operands{args.a + k * args.a_column_stride,
+                             args.a_row_stride,
+                             args.a_column_stride,
+                             nullptr,
+                             args.b_row_stride,
+                             at_most(kSingleRowDepth, args.depth - k)};
+    for (int64_t at = column; at < end; at += panel) {
+      operands.b = args.b + k * args.b_row_stride + at;
+      tile_product<T, 1, kSingleRowVectors>(operands, args.c + at, k > 0);
     }
   }
-  return column;
+  return end;
 }
 
 template <class T>
@@ -110,22 +115,23 @@ constexpr int64_t kMostRows = kVectorBytes == 64 ? 512 : 64;
 
 template <class Gates, class T>
 struct Turned {
+  using C = compute_t<T>;
   static constexpr int kStates = kWidth<T>, kBatch = kBatchVectors * kWidth<T>;
-  alignas(kVectorBytes) T turned[kStates][kBatch];
-  alignas(kVectorBytes) T z[Gates::kGates][kBatch][kStates];
+  alignas(kVectorBytes) C turned[kStates][kBatch];
+  alignas(kVectorBytes) C z[Gates::kGates][kBatch][kStates];
 
   // Every gate of `states` states from `column` on, for the block of x.
-  void compute(const CellForward<T>& args, int64_t column, int64_t states, const T* x) {
+  void compute(const CellForward<T>& args, int64_t column, int64_t states, const C* x) {
     for (int gate = 0; gate < Gates::kGates; ++gate) {
       const int64_t first = gate * args.gates.state + column;
       for (int64_t state = 0; state < states; state += kTileRows) {
-        const TileOperands<T> operands{args.weights + (first + state) * args.weights_stride,
+        const TileOperands<C> operands{args.weights + (first + state) * args.weights_stride,
                                        args.weights_stride,
                                        1,
                                        x,
                                        args.x_stride,
                                        args.depth};
-        multiply_in_blocks(tile_of<T, kBatchVectors>(at_most(kTileRows, states - state)), operands,
+        multiply_in_blocks(tile_of<C, kBatchVectors>(at_most(kTileRows, states - state)), operands,
                            kSumBlock, turned[state]);
       }
       transpose_into(&turned[0][0], kBatch, kStates, kBatch, &z[gate][0][0], kStates, kStates);
@@ -165,12 +171,12 @@ void cell_many(const CellForward<T>& args, int64_t begin, int64_t end) {
 // Cell, few rows ----------------------------------------------------------------------------------
 // Dot products along the rows of the weights, which are read once, in order.
 
-template <class T>
-LLTM_INLINE T sum_of_lanes(vector_t<T> x) {
-  T lanes[kWidth<T>];
+template <class C>
+LLTM_INLINE C sum_of_lanes(vector_t<C> x) {
+  C lanes[kWidth<C>];
   store(lanes, x);
 #pragma GCC unroll 4
-  for (int half = kWidth<T> / 2; half > 0; half /= 2) {
+  for (int half = kWidth<C> / 2; half > 0; half /= 2) {
 #pragma GCC unroll 8
     for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
   }
@@ -181,10 +187,10 @@ constexpr int kDotStates = kVectorBytes == 64 ? 4 : 2;
 
 // z[gate][i] = dot(x, weights[gate * S + column + i]) for the first States states.
 template <class Gates, class T, int States>
-void dot_products(const CellForward<T>& args, const T* x, int64_t column,
-                  T (&z)[Gates::kGates][kWidth<T>], int at) {
+void dot_products(const CellForward<T>& args, const compute_t<T>* x, int64_t column,
+                  compute_t<T> (&z)[Gates::kGates][kWidth<T>], int at) {
   constexpr int kGates = Gates::kGates, width = kWidth<T>;
-  const T* rows[kGates][States];
+  const compute_t<T>* rows[kGates][States];
   vector_t<T> sum[kGates][States] = {};
 #pragma GCC unroll 4
   for (int gate = 0; gate < kGates; ++gate) {
@@ -215,7 +221,7 @@ void dot_products(const CellForward<T>& args, const T* x, int64_t column,
 #pragma GCC unroll 4
   for (int gate = 0; gate < kGates; ++gate) {
 #pragma GCC unroll 4
-    for (int i = 0; i < States; ++i) z[gate][at + i] = sum_of_lanes<T>(sum[gate][i]);
+    for (int i = 0; i < States; ++i) z[gate][at + i] = sum_of_lanes<compute_t<T>>(sum[gate][i]);
   }
 }
 
@@ -227,8 +233,8 @@ struct FewRows {
   void run(int64_t column, Lanes lanes) const {
     const int states = static_cast<int>(at_most(kWidth<T>, args.gates.state - column));
     for (int64_t row = 0; row < args.gates.rows; ++row) {
-      const T* x = args.x + row * args.x_stride;
-      T sums[Gates::kGates][kWidth<T>] = {};
+      const compute_t<T>* x = args.x + row * args.x_stride;
+      compute_t<T> sums[Gates::kGates][kWidth<T>] = {};
       int at = 0;
       for (; at + kDotStates <= states; at += kDotStates) {
         dot_products<Gates, T, kDotStates>(args, x, column, sums, at);

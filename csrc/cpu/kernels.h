@@ -80,9 +80,9 @@ struct StepForward {
 template <class T>
 struct CellForward {
   GatesForward<T> gates;
-  const T* x;        // [rows, depth], or [depth, rows] with rows padded by zeros to x_stride
-  int64_t x_stride;  // between two rows of x
-  const T* weights;  // [3S, depth]
+  const compute_t<T>* x;  // [rows, depth], or [depth, rows] with rows padded by zeros to x_stride
+  int64_t x_stride;       // between two rows of x
+  const compute_t<T>* weights;  // [3S, depth]
   int64_t weights_stride;
   int64_t depth;
 };
@@ -176,7 +176,7 @@ struct Transpose {
   int64_t rows;
   int64_t columns;
   const T* from;
-  T* to;
+  compute_t<T>* to;
   int64_t to_stride;
 };
 
@@ -190,23 +190,23 @@ struct Kernels {
   void (*pack_backward)(const Pack<T>&, int64_t begin, int64_t end);
   void (*step_forward)(const StepForward<T>&, int64_t begin, int64_t end);
   void (*step_backward)(const StepBackward<T>&, int64_t begin, int64_t end);
+  void (*cell_few)(const CellForward<T>&, int64_t begin, int64_t end);   // x as it is
+  void (*cell_many)(const CellForward<T>&, int64_t begin, int64_t end);  // x transposed
+  void (*transpose)(const Transpose<T>&);
   void (*widen)(const T* from, compute_t<T>* to, int64_t count);
+  int64_t batch_block;  // cell_many's x_stride is a multiple of it
+  int64_t most_rows;    // up to which cell_many is the fastest, as measured
 
   int64_t panels(int64_t columns, int64_t vectors) const {
     return (columns + vectors * width - 1) / (vectors * width);
   }
 };
 
-// What only the types that are computed in have: kernels that read the weights as they are.
+// What only the types that are computed in have: products.
 template <class T>
-struct DirectKernels {
-  int64_t batch_block;  // cell_many's x_stride is a multiple of it
-  int64_t most_rows;    // up to which cell_many is the fastest, as measured
-  void (*cell_few)(const CellForward<T>&, int64_t begin, int64_t end);   // x as it is
-  void (*cell_many)(const CellForward<T>&, int64_t begin, int64_t end);  // x transposed
+struct ProductKernels {
   void (*product)(const Product<T>&, int64_t begin, int64_t end);
   void (*matmul)(const MatrixProduct<T>&, int64_t begin, int64_t end);
-  void (*transpose)(const Transpose<T>&);
 };
 
 // Vectors in a panel.
@@ -220,13 +220,13 @@ struct KernelSet {
   Kernels<double> f64;
   Kernels<BFloat16> bf16;
   Kernels<Half> f16;
-  DirectKernels<float> direct_f32;
-  DirectKernels<double> direct_f64;
+  ProductKernels<float> products_f32;
+  ProductKernels<double> products_f64;
 
   template <class T>
   const Kernels<T>& of() const;
   template <class T>
-  const DirectKernels<T>& direct() const;
+  const ProductKernels<T>& products() const;
 };
 
 template <>
@@ -246,12 +246,12 @@ inline const Kernels<Half>& KernelSet::of<Half>() const {
   return f16;
 }
 template <>
-inline const DirectKernels<float>& KernelSet::direct<float>() const {
-  return direct_f32;
+inline const ProductKernels<float>& KernelSet::products<float>() const {
+  return products_f32;
 }
 template <>
-inline const DirectKernels<double>& KernelSet::direct<double>() const {
-  return direct_f64;
+inline const ProductKernels<double>& KernelSet::products<double>() const {
+  return products_f64;
 }
 
 // The set for this processor: the strongest it can run, or a weaker one that the environment

@@ -1,7 +1,6 @@
 // One step on CPU tensors: check, allocate, multiply, gates.
 //
-// In the types that are computed in, most steps read the weights where they are and need no
-// concatenation.
+// Most steps read the weights where they are and need no concatenation.
 #pragma once
 
 #include <cstring>
@@ -14,6 +13,7 @@
 #include "parallel.h"
 #include "passes.h"
 #include "scratch.h"
+#include "widened.h"
 
 namespace lltm {
 
@@ -30,54 +30,72 @@ void concatenate(const T* old_h, const T* input, const CellSizes& sizes, T* x) {
 
 constexpr int64_t kFewRows = 4;
 
+// Weights that stay in a core's own cache while they are used.
+constexpr int64_t kCachedBytes = 1 << 20;
+
 template <class T>
-constexpr bool is_computed_in = std::is_same_v<T, cpu::compute_t<T>>;
+bool has_cached_weights(const CellSizes& sizes) {
+  const int64_t weights = 3 * sizes.state * (sizes.state + sizes.features);
+  return weights * static_cast<int64_t>(sizeof(cpu::compute_t<T>)) <= kCachedBytes;
+}
 
 inline int64_t padded(int64_t rows, int64_t block) { return (rows + block - 1) / block * block; }
+
+// Up to here widening a 16-bit type costs less than it takes to get through to BLAS.
+constexpr int64_t kWidenedRows = 16;
+
+template <class T>
+bool is_worth_widening(const CellSizes& sizes) {
+  return sizes.batch <= kWidenedRows && has_cached_weights<T>(sizes);
+}
 
 // Forward reads the weights in place for a few rows, and for more where they fill three quarters of
 // their vectors.
 template <class T>
 bool is_forward_direct(const CellSizes& sizes) {
+  if (!is_computed_in<T> && !is_worth_widening<T>(sizes)) return false;
   if (sizes.batch <= kFewRows) return true;
-  const auto& kernels = cpu::kernels().direct<T>();
+  const auto& kernels = cpu::kernels().of<T>();
   return sizes.batch <= kernels.most_rows &&
          4 * sizes.batch >= 3 * padded(sizes.batch, kernels.batch_block);
 }
 
-// Backward does where the weights stay in a core's own cache while they are used.
-constexpr int64_t kDirectWeightBytes = 1 << 20;
 constexpr int64_t kManyRows = 512;
 
 template <class T>
 bool is_backward_direct(const CellSizes& sizes) {
-  const int64_t weights = 3 * sizes.state * (sizes.state + sizes.features);
   return is_computed_in<T> && sizes.batch <= kManyRows &&
-         (sizes.batch <= kFewRows ||
-          weights * static_cast<int64_t>(sizeof(T)) <= kDirectWeightBytes);
+         (sizes.batch <= kFewRows || has_cached_weights<T>(sizes));
+}
+
+template <class Api, class T>
+void run_direct(void (*kernel)(const cpu::CellForward<T>&, int64_t, int64_t),
+                const cpu::CellForward<T>& args) {
+  const auto& kernels = cpu::kernels().of<T>();
+  run<Api>(kernel, args, kernels.panels(args.gates.state, cpu::kForwardVectors),
+           2 * args.gates.rows * args.depth * 3 * kernels.width, kGrainFlops);
 }
 
 // Forward of one step without BLAS.
 template <class Api, class T>
-void cell_direct(const CellSizes& sizes, const T* input, const T* weights, const T* old_h,
+void cell_direct(const CellSizes& sizes, const T* input, const T* weights_, const T* old_h,
                  const cpu::GatesForward<T>& gates) {
   const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
   const int64_t width = state + features;
-  const auto& kernels = cpu::kernels().direct<T>();
-  const bool few = batch <= kFewRows;
-  const int64_t stride = few ? width : padded(batch, kernels.batch_block);
-  const Scratch<T> x(few ? batch * width : width * stride);
-  if (few) {
-    concatenate(old_h, input, sizes, x.data());
-  } else {
-    kernels.transpose({batch, state, old_h, x.data(), stride});
-    kernels.transpose({batch, features, input, x.data() + state * stride, stride});
+  const auto& kernels = cpu::kernels().of<T>();
+  const Widened<T> weights(weights_, 3 * state * width);
+  if (batch <= kFewRows) {
+    const Scratch<T> joined(batch * width);
+    concatenate(old_h, input, sizes, joined.data());
+    const Widened<T> x(joined.data(), batch * width);
+    return run_direct<Api, T>(kernels.cell_few,
+                              {gates, x.data(), width, weights.data(), width, width});
   }
-  const cpu::CellForward<T> args{gates, x.data(), stride, weights, width, width};
-  const int64_t lanes = cpu::kernels().of<T>().width;
-  run<Api>(few ? kernels.cell_few : kernels.cell_many, args,
-           cpu::kernels().of<T>().panels(state, cpu::kForwardVectors),
-           2 * batch * width * 3 * lanes, kGrainFlops);
+  const int64_t stride = padded(batch, kernels.batch_block);
+  const Scratch<cpu::compute_t<T>> x(width * stride);
+  kernels.transpose({batch, state, old_h, x.data(), stride});
+  kernels.transpose({batch, features, input, x.data() + state * stride, stride});
+  run_direct<Api, T>(kernels.cell_many, {gates, x.data(), stride, weights.data(), width, width});
 }
 
 // c = a b for a cell: in place if the weights are small, else through BLAS.
@@ -86,7 +104,7 @@ void cell_product(bool direct, const Matrix<T>& c, const Matrix<const T>& a,
                   const Matrix<const T>& b) {
   if constexpr (is_computed_in<T>) {
     if (direct) {
-      const auto& kernels = cpu::kernels().direct<T>();
+      const auto& kernels = cpu::kernels().products<T>();
       const cpu::Product<T> args{c.rows,          c.columns, a.columns,    a.data, a.row_stride,
                                  a.column_stride, b.data,    b.row_stride, c.data, c.row_stride};
       const int64_t lanes = cpu::kernels().of<T>().width;
@@ -124,12 +142,10 @@ CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor&
                                Api::template mutable_data<T>(result.new_cell),
                                mutable_data_or_null<Api, T>(result.gates),
                                nullptr};
-    if constexpr (is_computed_in<T>) {
-      if (is_forward_direct<T>(sizes)) {
-        return cell_direct<Api, T>(sizes, Api::template data<T>(input),
-                                   Api::template data<T>(weights), Api::template data<T>(old_h),
-                                   gates);
-      }
+    if (is_forward_direct<T>(sizes)) {
+      return cell_direct<Api, T>(sizes, Api::template data<T>(input),
+                                 Api::template data<T>(weights), Api::template data<T>(old_h),
+                                 gates);
     }
     const int64_t width = sizes.state + sizes.features, rows = 3 * sizes.state;
     const Scratch<T> x(sizes.batch * width);

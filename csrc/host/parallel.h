@@ -56,7 +56,7 @@ void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matri
                                    a.row_stride,    a.column_stride, b.data,       b.row_stride,
                                    b.column_stride, c.data,          c.row_stride, sum_block};
   run<Api>(
-      cpu::kernels().direct<T>().matmul, args,
+      cpu::kernels().products<T>().matmul, args,
       args.row_blocks() * kernels.panels(c.columns, cpu::kProductVectors),
       2 * std::min(c.rows, args.row_block()) * a.columns * cpu::kProductVectors * kernels.width,
       kGrainFlops);

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <optional>
-#include <type_traits>
 
 #include "../contract.h"
 #include "dispatch.h"
 #include "parallel.h"
-#include "scratch.h"
+#include "widened.h"
 
 namespace lltm {
 
@@ -54,26 +53,17 @@ void stream_step(const CellSizes& sizes, const Tensor& input, const Tensor& pack
                  const std::optional<Tensor>& bias, const Tensor& old_h, const Tensor& cell,
                  const Tensor& new_h, double alpha) {
   using C = cpu::compute_t<T>;
-  constexpr bool kCopies = !std::is_same_v<T, C>;
   const auto& kernels = cpu::kernels().of<T>();
   const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
-  const Scratch<C> wide_h(kCopies ? batch * state : 0), wide_x(kCopies ? batch * features : 0);
-  const auto rows_of = [&](const Tensor& tensor, const Scratch<C>& wide, int64_t count) {
-    const T* stored = Api::template data<T>(tensor);
-    if constexpr (kCopies) {
-      kernels.widen(stored, wide.data(), count);
-      return static_cast<const C*>(wide.data());
-    } else {
-      return stored;
-    }
-  };
+  const Widened<T> h(Api::template data<T>(old_h), batch * state);
+  const Widened<T> x(Api::template data<T>(input), batch * features);
   const C* packed = Api::template data<C>(packed_);
   T* cell_data = Api::template mutable_data<T>(cell);
   const cpu::StepForward<T> step{
       {batch, state, alpha, nullptr, data_or_null<Api, T>(bias), cell_data,
        Api::template mutable_data<T>(new_h), cell_data, nullptr, nullptr},
-      {rows_of(old_h, wide_h, batch * state), packed, state},
-      {rows_of(input, wide_x, batch * features), packed + packed_elements(state, state), features}};
+      {h.data(), packed, state},
+      {x.data(), packed + packed_elements(state, state), features}};
   run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors),
            2 * batch * 3 * (state + features) * kernels.width, kGrainFlops);
 }
