@@ -70,8 +70,13 @@ def test_the_floors_and_the_scaled_lstm_stand_beside() -> None:
     assert scaled is not None
     assert stable.of_blas == Figure(2.0, 0.0)
     assert stable.of_fma == Figure(4.0, 0.0)
-    assert scaled.speed.median == pytest.approx(4 / 3)
+    assert scaled.speed == Figure(1.3333, 0.0)
     assert row.best_other.name in ("eager", "torchscript")
+
+
+def test_a_figure_has_five_digits() -> None:
+    assert Figure.of([2 / 3]) == Figure(0.66667, 0.0)
+    assert Figure.of([123456.7, 123456.7, 123458.9, 123458.9]) == Figure(123460.0, 1.1)
 
 
 def test_times_of_two_contests_are_never_mixed() -> None:
