@@ -121,8 +121,10 @@ struct Product {
   int64_t c_row_stride;
 };
 
-// A transposed a is packed, this many rows of c at a time; one that is not is read where it is.
-constexpr int64_t kTurnedRows = 128;
+// A transposed a is packed, this many rows of c at a time: as many as a thread's stack has room
+// for, since b is packed anew for each such block. One that is not transposed is read where it is.
+template <class T>
+constexpr int64_t kTurnedRows = 1024 / sizeof(T);
 constexpr int64_t kStraightRows = 1024;
 
 // Terms of a product's sums whose operands are in the caches at a time.
@@ -153,7 +155,7 @@ struct MatrixProduct {
   int64_t c_row_stride;
   int64_t sum_block;  // terms that are summed before they are added as one, at most kDepthBlock
 
-  int64_t row_block() const { return a_row_stride == 1 ? kTurnedRows : kStraightRows; }
+  int64_t row_block() const { return a_row_stride == 1 ? kTurnedRows<T> : kStraightRows; }
   int64_t row_blocks() const { return (rows + row_block() - 1) / row_block(); }
 };
 

@@ -100,7 +100,7 @@ void multiply_panels(const MatrixProduct<T>& args, int64_t row, int64_t rows, in
                      int64_t last) {
   constexpr int64_t panel = kProductVectors * kWidth<T>;
   const bool turned = args.a_row_stride == 1;
-  alignas(kVectorBytes) T packed_a[kTurnedRows * kDepthBlock];
+  alignas(kVectorBytes) T packed_a[kTurnedRows<T> * kDepthBlock];
   // At least once: a product of depth 0 is all zeros.
   for (int64_t k = 0; k == 0 || k < args.depth; k += kDepthBlock) {
     const int64_t depth = at_most(kDepthBlock, args.depth - k);
