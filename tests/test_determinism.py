@@ -91,3 +91,13 @@ def test_deterministic_algorithms_are_all_there_is(op: str, compiled_backend: st
         torch.use_deterministic_algorithms(False)
     for a, e in zip(actual, expected, strict=True):
         assert torch.equal(a, e)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_single_row_for_any_number_of_threads(threads: int) -> None:
+    """Its products are ours, whose sums do not depend on where threads divide the columns."""
+    case = Case("single row", 1, 100, 700)
+    arguments = case.arguments()
+    alone = _everything(case, arguments, "fused", 1)
+    for a, e in zip(_everything(case, arguments, "fused", threads), alone, strict=True):
+        assert torch.equal(a, e)

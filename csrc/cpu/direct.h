@@ -49,21 +49,21 @@ void product_tail(const Product<T>& args, int64_t column, Tail lanes) {
 }
 
 // A single row has too few sums in flight for the usual panel: take as many vectors as hide the
-// latency. And it is as fast as b is read, so b is read along its rows, a few at a time.
+// latency. And it is as fast as b is read, so b is read along its rows, as many at a time as the
+// usual panel sums: which of the two computes a column depends on where threads divide them.
 constexpr int kSingleRowVectors = 8;
-constexpr int64_t kSingleRowDepth = 32;
 
 template <class T>
 int64_t product_single_row(const Product<T>& args, int64_t column, int64_t last) {
   constexpr int64_t panel = kSingleRowVectors * kWidth<T>;
   const int64_t end = column + (last - column) / panel * panel;
-  for (int64_t k = 0; k == 0 || k < args.depth; k += kSingleRowDepth) {
+  for (int64_t k = 0; k == 0 || k < args.depth; k += kSumBlock) {
     TileOperands<T> operands{args.a + k * args.a_column_stride,
                              args.a_row_stride,
                              args.a_column_stride,
                              nullptr,
                              args.b_row_stride,
-                             at_most(kSingleRowDepth, args.depth - k)};
+                             at_most(kSumBlock, args.depth - k)};
     for (int64_t at = column; at < end; at += panel) {
       operands.b = args.b + k * args.b_row_stride + at;
       tile_product<T, 1, kSingleRowVectors>(operands, args.c + at, k > 0);
