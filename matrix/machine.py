@@ -87,8 +87,10 @@ def find_pythons() -> tuple[Interpreter, ...]:
 
     Free-threaded builds and pre-releases are left out: torch's rows name plain CPython releases.
     """
+    # Each program is started three times: not under every one of its names, nor pyenv's scripts.
+    finder = findpython.Finder(no_same_file=True)
     found: dict[str, Interpreter] = {}
-    for python in findpython.find_all(allow_prereleases=False):
+    for python in finder.find_all(allow_prereleases=False):
         if python.implementation.lower() == "cpython" and not python.freethreaded:
             version = str(python.version)
             found.setdefault(version, Interpreter(Path(python.executable), version))
