@@ -128,7 +128,7 @@ def crossload(session: nox.Session) -> None:
 @nox.session
 def conda(session: nox.Session) -> None:
     """Build, test and install the conda packages, with or without conda; `-- --help`."""
-    install(session, "matrix", "conda", "test")
+    install(session, "conda")
     session.run("python", "-m", "matrix.conda", *session.posargs)
 
 
