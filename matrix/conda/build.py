@@ -60,6 +60,7 @@ class Workshop:
     output: Path
     variants: Path
     logs: Path
+    scratch: Path
 
     @property
     def uris(self) -> list[str]:
@@ -92,8 +93,8 @@ class Tool(Protocol):
     """Something that builds a recipe."""
 
     @property
-    def at_once(self) -> int:
-        """How many packages it may build at the same time."""
+    def many_at_once(self) -> bool:
+        """Whether it may build several packages at the same time."""
 
     def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
         """Build one package, without its tests.
@@ -107,7 +108,7 @@ class Tool(Protocol):
 class PyRattlerBuild:
     """rattler-build as a Python package; what a machine without conda has."""
 
-    at_once: int = 2
+    many_at_once: bool = True
 
     def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
         """See Tool."""
@@ -115,11 +116,11 @@ class PyRattlerBuild:
         log = shop.logs / f"{wanted.name}-{wanted.build}-build.log"
         variant = _find(shop, wanted, [shop.variants, alone(shop, wanted)])
         # In a folder of its own: a build writes the index beside its package, and two may run.
-        folder = shop.output.parent / "builds" / f"{wanted.name}-{wanted.build}"
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = shop.scratch / f"{wanted.name}-{wanted.build}"
         try:
             result = variant.run_build(
-                ToolConfiguration(test_strategy="skip"),
+                # What is left is taken away with everything else, see Session.scratch.
+                ToolConfiguration(test_strategy="skip", keep_build=True),
                 output_dir=folder,
                 channels=shop.uris[1:],
                 package_format="conda",
@@ -130,7 +131,6 @@ class PyRattlerBuild:
         target = shop.output / PLATFORM / Path(result.packages[0]).name
         target.parent.mkdir(parents=True, exist_ok=True)
         Path(result.packages[0]).replace(target)
-        shutil.rmtree(folder)
         return Built(target, time.monotonic() - started)
 
 
@@ -143,7 +143,7 @@ class CommandLine:
     variants_option: str
     more: tuple[str, ...]
     # It builds every output of a variant at once.
-    at_once: int = 1
+    many_at_once: bool = False
 
     def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
         """See Tool; the first call of a variant builds all of it."""

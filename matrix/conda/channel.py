@@ -81,26 +81,22 @@ class Channel:
 
     def _package(self, place: Place, glibc: str) -> list[Path]:
         folder = self.scratch / f"wheels-{place.tag}"
-        unpacked = self.scratch / f"unpacked-{place.tag}"
         made: list[Path] = []
         for wheel in wheels.download(place, folder):
-            shutil.rmtree(unpacked, ignore_errors=True)
+            unpacked = folder / wheel.name.partition("-")[0]
             package = wheels.package(wheel, place, unpacked, self.folder, glibc)
             made.append(package)
             if package.name.startswith("libtorch-"):
                 made += self._build("pytorch", _torch_values(package))
-        shutil.rmtree(folder)
-        shutil.rmtree(unpacked)
         return made
 
     def _build(self, name: str, values: Mapping[str, str]) -> list[Path]:
         # In a folder of its own: a build writes the index beside its package, and two may run.
         folder = self.scratch / f"{name}-{text_hash(*sorted(values.values()))[:12]}"
-        shutil.rmtree(folder, ignore_errors=True)
         try:
             built = Stage0Recipe.from_file(PARTS / name / "recipe.yaml").run_build(
                 VariantConfig({key: [value] for key, value in values.items()}),
-                ToolConfiguration(test_strategy="skip"),
+                ToolConfiguration(test_strategy="skip", keep_build=True),
                 output_dir=folder,
                 channels=[],
                 package_format="conda:1",
@@ -108,13 +104,11 @@ class Channel:
             )
         except RattlerBuildError as error:
             raise ChannelFailed(f"{name}: {error}; see {self.log}") from error
-        made = [
+        return [
             Path(package).replace(self.folder / Path(package).relative_to(folder))
             for result in built
             for package in result.packages
         ]
-        shutil.rmtree(folder)
-        return made
 
     def missing(self, parts: list[Part]) -> list[Part]:
         """The parts that are not there, or not as they would be made today."""

@@ -12,7 +12,6 @@ import rattler
 from rattler.shell import ActivationVariables, Shell, activate
 
 from matrix.conda.solving import solve
-from matrix.files import text_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
 
     from matrix.conda.solving import Solution
 
-# The system's programs and no others: what comes from elsewhere must be in the prefix.
-ENVIRONMENT = {"PATH": os.defpath}
+# The system's programs and no others: what comes from elsewhere must be in the prefix. Bytecode is
+# kept there: hundreds of interpreters are started, and most import torch.
+ENVIRONMENT = {"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": ""}
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,6 @@ class Installed:
     def python(self) -> Path:
         """Its interpreter."""
         return self.prefix / "bin" / "python"
-
-    @property
-    def key(self) -> str:
-        """One hash over the packages in it."""
-        return text_hash(*sorted(f"{r.file_name} {(r.sha256 or b'').hex()}" for r in self.records))
 
     @property
     def records(self) -> tuple[RepoDataRecord, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
 
     from matrix.conda.steps import Steps
 
@@ -15,29 +16,49 @@ Value = TypeVar("Value")
 LANES = 2
 
 
-def run(
-    steps: Steps, tasks: Sequence[tuple[str, Callable[[], Value]]], lanes: int = LANES
-) -> list[Value]:
-    """Do every task, each shown as a step of its name; their values, in order.
+class Lanes:
+    """Takes tasks, and begins them in the order they are handed in, as soon as a lane is free."""
 
-    Args:
-        steps: where each task is told of.
-        tasks: a name, and what to do: a `functools.partial` of a module's function, as it is
-            handed to another process.
-        lanes: how many at a time.
-    """
-    if not tasks:
-        return []
+    def __init__(
+        self, steps: Steps, threads: ThreadPoolExecutor, processes: ProcessPoolExecutor
+    ) -> None:
+        self._steps = steps
+        self._threads = threads
+        self._processes = processes
+
+    def submit(self, name: str, call: Callable[[], Value]) -> Future[Value]:
+        """Hand in a task.
+
+        Args:
+            name: the step it is shown as.
+            call: a `functools.partial` of a module's function, as it goes to another process.
+        """
+        return self._threads.submit(self._work, name, call)
+
+    def _work(self, name: str, call: Callable[[], Value]) -> Value:
+        with self._steps.step(name):
+            return self._processes.submit(call).result()
+
+
+@contextmanager
+def lanes(steps: Steps) -> Iterator[Lanes]:
+    """Lanes; at the end everything handed in is done, and after an error nothing more is begun."""
     # Spawned: a fork would inherit rattler's threads as locks nobody opens.
     context = multiprocessing.get_context("spawn")
-    with (
-        ProcessPoolExecutor(lanes, mp_context=context) as processes,
-        ThreadPoolExecutor(lanes) as threads,
-    ):
+    processes = ProcessPoolExecutor(LANES, mp_context=context)
+    threads = ThreadPoolExecutor(LANES)
+    try:
+        yield Lanes(steps, threads, processes)
+    except BaseException:
+        threads.shutdown(cancel_futures=True)
+        raise
+    finally:
+        threads.shutdown()
+        processes.shutdown()
 
-        def work(task: tuple[str, Callable[[], Value]]) -> Value:
-            name, call = task
-            with steps.step(name):
-                return processes.submit(call).result()
 
-        return list(threads.map(work, tasks))
+def done(value: Value) -> Future[Value]:
+    """What is known already, in the shape of what a lane works on."""
+    future: Future[Value] = Future()
+    future.set_result(value)
+    return future

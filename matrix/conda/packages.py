@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING
 
 from matrix import config
 from matrix.audit import audit, default_policy, to_json
-from matrix.conda import build, lanes
+from matrix.conda import build
+from matrix.conda.lanes import done
 from matrix.conda.results import FAILED, NOT_RUN, PASSED, PackageResult
 from matrix.files import read_json, sha256, source_hash, text_hash, write_atomically, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future
 
     from matrix.audit import Policy
+    from matrix.conda.lanes import Lanes
     from matrix.conda.places import Place
     from matrix.conda.rendered import Output
     from matrix.conda.session import Session
@@ -47,8 +50,24 @@ SOURCES = (
 TESTS = ("tests",)
 
 
-def make_packages(this: Session, outputs: list[Output]) -> list[PackageResult]:
-    """Build every package, run its recipe's tests and audit it.
+@dataclass(frozen=True)
+class Package:
+    """A package file in the channel, and what its tests and audit showed in an earlier run.
+
+    Attributes:
+        key: what it is made of, and what with.
+        kept: None where it was built in this run, and nothing is shown of it yet.
+    """
+
+    output: Output
+    built: build.Built
+    sha256: str
+    key: str
+    kept: PackageResult | None = None
+
+
+def make_packages(this: Session, lanes: Lanes, outputs: list[Output]) -> list[Package]:
+    """Build what is missing.
 
     Kept from an earlier run is what passed there and is made of the same content.
 
@@ -56,33 +75,41 @@ def make_packages(this: Session, outputs: list[Output]) -> list[PackageResult]:
         BuildFailed: one could not be built.
     """
     keys = {one.key: content_key(this, one) for one in outputs}
-    kept = {one.key: result for one in outputs if (result := _known(this, one, keys[one.key]))}
+    kept = {one.key: package for one in outputs if (package := _known(this, one, keys[one.key]))}
     for name in kept:
         this.steps.say(f"{name}: kept, nothing it is made of has changed")
     missing = [one for one in outputs if one.key not in kept]
     forget_others(this.shop.output, (one for one in outputs if one.key in kept))
     for one in missing:
         _forget(this.shop.output, one)
-    tool = build.tool(this.tool)
-    built = lanes.run(
-        this.steps,
-        [(f"{one.key}: build", partial(tool.build, this.shop, one)) for one in missing],
-        tool.at_once,
-    )
+    built = dict(zip((one.key for one in missing), _build(this, lanes, missing), strict=True))
     build.index(this.shop.output)
-    proven = lanes.run(
-        this.steps,
-        [
-            (f"{one.key}: the recipe's tests, audit", partial(_prove, this.bench, one, made))
-            for one, made in zip(missing, built, strict=True)
-        ],
+    made = {
+        one.key: Package(one, built[one.key], sha256(built[one.key].path), keys[one.key])
+        for one in missing
+    }
+    return [(made | kept)[one.key] for one in outputs]
+
+
+def _build(this: Session, lanes: Lanes, missing: list[Output]) -> list[build.Built]:
+    tool = build.tool(this.tool)
+    begun = []
+    for one in missing:
+        begun.append(lanes.submit(f"{one.key}: build", partial(tool.build, this.shop, one)))
+        if not tool.many_at_once:
+            begun[-1].result()
+    return [future.result() for future in begun]
+
+
+def test_package(this: Session, lanes: Lanes, package: Package) -> Future[PackageResult]:
+    """Run the recipe's tests and the audit, unless they are known."""
+    if package.kept is not None:
+        return done(package.kept)
+    record = _record(this, package.output)
+    return lanes.submit(
+        f"{package.output.key}: the recipe's tests, audit",
+        partial(_prove, this.bench, package, record),
     )
-    for one, result in zip(missing, proven, strict=True):
-        write_json(_record(this, one), {"key": keys[one.key], "result": dataclasses.asdict(result)})
-        if not result.ok:
-            this.steps.say(f"[red]{one.key} failed[/]; its logs are in {this.logs}")
-    results = {one.key: result for one, result in zip(missing, proven, strict=True)} | kept
-    return [results[one.key] for one in outputs]
 
 
 def content_key(this: Session, wanted: Output) -> str:
@@ -95,7 +122,7 @@ def _record(this: Session, wanted: Output) -> Path:
     return this.shop.output / f"{wanted.name}-{wanted.build}.json"
 
 
-def _known(this: Session, wanted: Output, key: str) -> PackageResult | None:
+def _known(this: Session, wanted: Output, key: str) -> Package | None:
     """What an earlier run found; only of the same content, the same file, and if it passed."""
     known = read_json(_record(this, wanted))
     if not known or known["key"] != key:
@@ -104,7 +131,8 @@ def _known(this: Session, wanted: Output, key: str) -> PackageResult | None:
     path = Path(result.file)
     if not (result.ok and path.is_file() and sha256(path) == result.sha256):
         return None
-    return dataclasses.replace(result, tests=tuple(result.tests))
+    result = dataclasses.replace(result, tests=tuple(result.tests))
+    return Package(wanted, build.Built(path, result.seconds), result.sha256, key, result)
 
 
 def forget_others(output: Path, wanted: Iterable[Output]) -> None:
@@ -148,14 +176,15 @@ def policies(matrix: Matrix, places: tuple[Place, ...]) -> dict[str, Policy]:
     return {"lltm": stable, "lltm-native": native}
 
 
-def _prove(bench: Bench, wanted: Output, built: build.Built) -> PackageResult:
+def _prove(bench: Bench, package: Package, record: Path) -> PackageResult:
+    wanted, built = package.output, package.built
     tests = recipe_tests(bench, built, driver=cuda_release(wanted))
     audited, reason = audit_package(bench, wanted, built.path)
-    return PackageResult(
+    result = PackageResult(
         name=wanted.name,
         build=wanted.build,
         file=str(built.path),
-        sha256=sha256(built.path),
+        sha256=package.sha256,
         seconds=built.seconds,
         bytes=built.path.stat().st_size,
         files=len(built.package.files),
@@ -163,6 +192,8 @@ def _prove(bench: Bench, wanted: Output, built: build.Built) -> PackageResult:
         audit=audited,
         reason=reason,
     )
+    write_json(record, {"key": package.key, "result": dataclasses.asdict(result)})
+    return result
 
 
 def recipe_tests(bench: Bench, built: build.Built, driver: str | None) -> tuple[str, ...]:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from matrix import config
+from matrix.conda.lanes import done
 from matrix.conda.processes import logged
 from matrix.conda.results import FAILED, NOT_RUN, PASSED, ProofResult
 from matrix.files import read_json, source_hash, text_hash, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from concurrent.futures import Future
 
-    from matrix.conda.install import Installed
-    from matrix.conda.results import PackageResult
+    from matrix.conda.lanes import Lanes
+    from matrix.conda.packages import Package
     from matrix.conda.session import Session
+    from matrix.conda.solving import Solution
     from matrix.conda.suite import Wanted
 
 PROOFS = config.ROOT / "tests" / "conda"
@@ -36,7 +41,7 @@ LIMIT_S = 1800.0
 
 
 def write_context(
-    this: Session, packages: Iterable[PackageResult], installed: Iterable[tuple[Wanted, Installed]]
+    this: Session, packages: Iterable[Package], solutions: Iterable[tuple[Wanted, Solution]]
 ) -> None:
     """Tell the proofs what there is."""
     write_json(
@@ -47,59 +52,104 @@ def write_context(
             "cache": str(this.cache),
             "variants": str(this.shop.variants),
             "packages": [
-                {"name": package.name, "build": package.build, "file": package.file}
+                {
+                    "name": package.output.name,
+                    "build": package.output.build,
+                    "file": str(package.built.path),
+                }
                 for package in packages
             ],
             "environments": [
                 {
-                    "prefix": str(environment.prefix),
+                    "specs": want.specs,
                     "torch": want.place.torch,
                     "python": want.place.series,
                     "driver": want.driver,
-                    "lltm": environment.solution.build("lltm"),
+                    "lltm": solution.build("lltm"),
                 }
-                for want, environment in installed
+                for want, solution in solutions
             ],
         },
     )
 
 
-def prove(this: Session, packages: Iterable[PackageResult]) -> list[ProofResult]:
-    """Run tests/conda against what was built and installed; kept is what the same files showed."""
-    ignored = f"--ignore={PROOFS / OF_FILES}"
-    found = [
-        *(
-            summed(what, _pytest(this, Path(name).stem, what, METADATA / name))
-            for name, what in OF_METADATA.items()
-        ),
-        *_pytest(this, "installation", "relocatable, removable, no trace", PROOFS, ignored),
+@dataclass(frozen=True)
+class Run:
+    """A run of pytest, as a lane takes it.
+
+    Attributes:
+        name: of its log and its JUnit file.
+        what: it shows.
+        arguments: for pytest, the tests first.
+    """
+
+    name: str
+    what: str
+    arguments: tuple[str, ...]
+    folder: Path
+
+    @property
+    def step(self) -> str:
+        """What it is shown as."""
+        return f"proofs: {self.what}"
+
+    def __call__(self) -> list[ProofResult]:
+        """Every test of it."""
+        junit = self.folder / "work" / f"proofs-{self.name}.xml"
+        log = self.folder / "logs" / f"proofs-{self.name}.log"
+        junit.unlink(missing_ok=True)
+        junit.parent.mkdir(parents=True, exist_ok=True)
+        tests = Path(self.arguments[0])
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        # The suite's own conftest imports lltm, which is not installed here.
+        command += [f"--confcutdir={tests if tests.is_dir() else tests.parent}"]
+        command += [f"--junitxml={junit}", *self.arguments]
+        context = {CONTEXT: str(self.folder / "context.json")}
+        code = logged(command, log, cwd=config.ROOT, limit=LIMIT_S, env=context)
+        found = read_proofs(junit)
+        if not found or (code and not any(proof.status == FAILED for proof in found)):
+            return [*found, ProofResult(f"tests/conda: {self.what}", FAILED, 0.0, f"see {log}")]
+        return found
+
+
+def prove_metadata(this: Session, lanes: Lanes) -> list[Future[list[ProofResult]]]:
+    """Run the tests that need nothing but the recipe."""
+    runs = [
+        Run(Path(name).stem, what, (str(METADATA / name),), this.folder)
+        for name, what in OF_METADATA.items()
     ]
+    return [lanes.submit(run.step, partial(_summed, run)) for run in runs]
+
+
+def prove(
+    this: Session, lanes: Lanes, packages: Iterable[Package]
+) -> list[Future[list[ProofResult]]]:
+    """Run tests/conda against what was built; kept is what the same files showed."""
+    ignored = f"--ignore={PROOFS / OF_FILES}"
+    installation = Run(
+        "installation", "relocatable, removable, no trace", (str(PROOFS), ignored), this.folder
+    )
+    files = Run("files", "reproducible", (str(PROOFS / OF_FILES),), this.folder)
     record = this.folder / "work" / "proofs.json"
     key = text_hash(*(p.sha256 for p in packages), this.channel.key, source_hash("tests/conda"))
+    begun = [lanes.submit(installation.step, installation)]
     known = read_json(record)
     if known and known["key"] == key:
-        return [*found, *(ProofResult(**row | {"kept": True}) for row in known["proofs"])]
+        kept = [ProofResult(**row | {"kept": True}) for row in known["proofs"]]
+        return [*begun, done(kept)]
     record.unlink(missing_ok=True)
-    shown = _pytest(this, "files", "reproducible", PROOFS / OF_FILES)
+    return [*begun, lanes.submit(files.step, partial(_recorded, files, record, key))]
+
+
+def _recorded(run: Run, record: Path, key: str) -> list[ProofResult]:
+    shown = run()
     if all(proof.status == PASSED for proof in shown):
         write_json(record, {"key": key, "proofs": [dataclasses.asdict(p) for p in shown]})
-    return [*found, *shown]
+    return shown
 
 
-def _pytest(this: Session, name: str, what: str, tests: Path, *arguments: str) -> list[ProofResult]:
-    junit, log = this.folder / "work" / f"proofs-{name}.xml", this.logs / f"proofs-{name}.log"
-    junit.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # The suite's own conftest imports lltm, which is not installed here.
-    command += [f"--confcutdir={tests if tests.is_dir() else tests.parent}"]
-    command += [f"--junitxml={junit}", str(tests), *arguments]
-    context = {CONTEXT: str(this.folder / "context.json")}
-    with this.steps.step(f"proofs: {what}"):
-        code = logged(command, log, cwd=config.ROOT, limit=LIMIT_S, env=context)
-    found = read_proofs(junit)
-    if not found or (code and not any(proof.status == FAILED for proof in found)):
-        return [*found, ProofResult(f"tests/conda: {what}", FAILED, 0.0, f"see {log}")]
-    return found
+def _summed(run: Run) -> list[ProofResult]:
+    return [summed(run.what, run())]
 
 
 def summed(what: str, proofs: list[ProofResult]) -> ProofResult:

@@ -9,17 +9,21 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from matrix.conda import build, channel, lanes, rendered
-from matrix.conda.packages import make_packages
-from matrix.conda.proofs import prove, write_context
+from matrix.conda import build, channel, rendered
+from matrix.conda.lanes import lanes as open_lanes
+from matrix.conda.packages import make_packages, test_package
+from matrix.conda.proofs import prove, prove_metadata, write_context
 from matrix.conda.results import RenderedResult, Results
-from matrix.conda.suite import make_environment, test_environment, wanted
+from matrix.conda.suite import solve_for, test_environment, wanted
 from matrix.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from concurrent.futures import Future
 
-    from matrix.conda.results import PackageResult
+    from matrix.conda.lanes import Lanes
+    from matrix.conda.packages import Package
+    from matrix.conda.results import PackageResult, ProofResult
     from matrix.conda.session import Session
 
 
@@ -32,54 +36,71 @@ def run(this: Session) -> Results:
     """
     started = time.monotonic()
     shutil.rmtree(this.logs, ignore_errors=True)
+    shutil.rmtree(this.scratch, ignore_errors=True)
     # rattler and rattler-build keep what they unpack there, and nothing in the user's own cache.
     os.environ["RATTLER_CACHE_DIR"] = str(this.cache.parent)
-    make_channel(this)
-    outputs = build.local_variants(this.tools, this.places, this.shop.variants)
-    packages = make_packages(this, outputs)
-    installed = [(want, make_environment(this, want)) for want in wanted(this)]
-    write_context(this, packages, installed)
+    with open_lanes(this.steps) as lanes:
+        metadata = make_channel(this, lanes)
+        outputs = build.local_variants(this.tools, this.places, this.shop.variants)
+        packages = make_packages(this, lanes, outputs)
+        solutions = [(want, solve_for(this, want)) for want in wanted(this)]
+        write_context(this, packages, solutions)
+        # The longest first.
+        environments = [test_environment(this, lanes, *solved) for solved in solutions]
+        tested = [test_package(this, lanes, package) for package in packages]
+        proofs = [*metadata, *prove(this, lanes, packages)]
     results = Results(
         tool=this.tool,
         channel_bytes=this.channel.size,
         channel_packages=len(list(this.channel.folder.glob("*/*.conda"))),
         seconds=0.0,
-        packages=tuple(packages),
-        environments=tuple(
-            test_environment(this, want, environment) for want, environment in installed
-        ),
-        proofs=tuple(prove(this, packages)),
+        packages=tuple(told(this, package) for package in tested),
+        environments=tuple(environment.result() for environment in environments),
+        proofs=tuple(proof for shown in proofs for proof in shown.result()),
         rendered=tuple(all_rendered(this, packages)),
         not_run=tuple(not_run(this)),
     )
+    shutil.rmtree(this.scratch, ignore_errors=True)
     results = dataclasses.replace(results, seconds=time.monotonic() - started)
     write_json(this.folder / "report.json", results.to_json())
     return results
 
 
-def make_channel(this: Session) -> None:
-    """Make the parts of the channel that are missing or changed."""
+def told(this: Session, tested: Future[PackageResult]) -> PackageResult:
+    """A package's result, and where its logs are if something failed."""
+    result = tested.result()
+    if not result.ok:
+        named = f"{result.name} {result.build}"
+        this.steps.say(f"[red]{named} failed[/]; its logs are in {this.logs}")
+    return result
+
+
+def make_channel(this: Session, lanes: Lanes) -> list[Future[list[ProofResult]]]:
+    """Make the parts of the channel that are missing or changed, and show what needs none of it."""
     wanted = channel.parts(this.channel, this.matrix, this.facts, this.tools, this.places)
     stale = this.channel.forget_others(wanted)
     missing = this.channel.missing(wanted)
     this.steps.say(f"channel: {len(wanted) - len(missing)} of {len(wanted)} parts kept")
     # Those that take longest first, so that the two lanes end together.
     missing.sort(key=lambda part: not part.name.startswith("wheels"))
-    lanes.run(
-        this.steps,
-        [(f"channel: {part.name}", partial(this.channel.make, part)) for part in missing],
-    )
+    made = [
+        lanes.submit(f"channel: {part.name}", partial(this.channel.make, part)) for part in missing
+    ]
+    metadata = prove_metadata(this, lanes)
+    for part in made:
+        part.result()
     if missing or stale:
         with this.steps.step("channel: index"):
             this.channel.index()
+    return metadata
 
 
-def all_rendered(this: Session, packages: Iterable[PackageResult]) -> list[RenderedResult]:
+def all_rendered(this: Session, packages: Iterable[Package]) -> list[RenderedResult]:
     """Every variant on every platform, and whether it was built here.
 
     A local build has another hash, as it is linked against this machine's C library.
     """
-    built = {(package.name, package.build.split("_")[0]) for package in packages}
+    built = {(p.output.name, p.output.build.split("_")[0]) for p in packages}
     return [
         RenderedResult(
             platform=platform,

@@ -34,9 +34,16 @@ class Session:
     @property
     def channel(self) -> channel.Channel:
         """The channel of this machine's parts."""
-        return channel.Channel(
-            self.folder / "channel", self.folder / "scratch", self.logs / "channel.log"
-        )
+        return channel.Channel(self.folder / "channel", self.scratch, self.logs / "channel.log")
+
+    @property
+    def scratch(self) -> Path:
+        """What is unpacked and built in, to be taken away at the end.
+
+        Not before: a file system may not use a freed inode again for minutes, and looks for another
+        one by one. With ten thousands freed, making a file took longer than writing it.
+        """
+        return self.folder / "scratch"
 
     @property
     def logs(self) -> Path:
@@ -56,6 +63,7 @@ class Session:
             output=self.folder / "packages",
             variants=self.folder / "local_variants.yaml",
             logs=self.logs,
+            scratch=self.scratch,
         )
 
     @property

@@ -11,6 +11,8 @@ import rattler
 from rattler.exceptions import SolverError
 from rattler.virtual_package import VirtualPackage, VirtualPackageOverrides
 
+from matrix.files import text_hash
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -28,6 +30,11 @@ class Solution:
 
     records: tuple[RepoDataRecord, ...]
     seconds: float
+
+    @property
+    def key(self) -> str:
+        """One hash over the packages."""
+        return text_hash(*sorted(f"{r.file_name} {(r.sha256 or b'').hex()}" for r in self.records))
 
     def record(self, name: str) -> RepoDataRecord:
         """The package called `name`; KeyError when it is not among them."""

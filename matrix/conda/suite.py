@@ -6,20 +6,30 @@ import dataclasses
 import shutil
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from matrix.conda.install import ENVIRONMENT, Installed, install
+from matrix.conda.install import ENVIRONMENT, install
 from matrix.conda.packages import driver_override
 from matrix.conda.processes import logged
 from matrix.conda.results import FAILED, PASSED, EnvironmentResult
+from matrix.conda.solving import solve
 from matrix.files import read_json, source_hash, text_hash, write_json
 from matrix.results import Counts, read_junit
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from pathlib import Path
 
+    from matrix.conda.install import Installed
+    from matrix.conda.lanes import Lanes
     from matrix.conda.places import Place
     from matrix.conda.session import Session
+    from matrix.conda.solving import Solution
+    from matrix.config import Suite
+
+# As matrix.toml calls them.
+FULL, CORE = "full", "core"
 
 
 @dataclass(frozen=True)
@@ -48,70 +58,123 @@ class Wanted:
             return self.place.label
         return f"{self.place.label}, CUDA package on the CPU"
 
+    @property
+    def specs(self) -> list[str]:
+        """What is asked for."""
+        beside = [f"pytorch {self.place.torch}.*", f"python {self.place.series}.*"]
+        return ["lltm", "lltm-tests", *beside]
+
 
 def wanted(this: Session) -> tuple[Wanted, ...]:
     """The full suite where users meet the package, its core elsewhere and on the CUDA package."""
     first, *others = this.places
-    found = [Wanted(first, None, "full"), *(Wanted(place, None, "core") for place in others)]
+    found = [Wanted(first, None, FULL), *(Wanted(place, None, CORE) for place in others)]
     if this.cuda is not None:
-        found.append(Wanted(others[-1], this.cuda, "core"))
+        found.append(Wanted(others[-1], this.cuda, CORE))
     return tuple(found)
 
 
-def make_environment(this: Session, want: Wanted) -> Installed:
-    """A fresh prefix with lltm, as `conda install` makes it."""
-    place, prefix = want.place, this.folder / "environments" / want.tag
-    shutil.rmtree(prefix, ignore_errors=True)
-    specs = ["lltm", "lltm-tests", f"pytorch {place.torch}.*", f"python {place.series}.*"]
-    with this.steps.step(f"install beside {want.label}"), driver_override(want.driver):
-        return install(this.channels, specs, prefix, this.cache)
+@dataclass(frozen=True)
+class Trial:
+    """An environment to install and what to run in it, as a lane takes it.
+
+    Attributes:
+        key: one hash over the packages of the environment and what is run.
+        kept: what was shown in an earlier run by the same key.
+    """
+
+    want: Wanted
+    suite: Suite
+    channels: tuple[Path, ...]
+    prefix: Path
+    cache: Path
+    work: Path
+    logs: Path
+    key: str
+    kept: EnvironmentResult | None
+
+    @property
+    def record(self) -> Path:
+        """What is known of it."""
+        return self.work.with_suffix(".json")
 
 
-def test_environment(this: Session, want: Wanted, installed: Installed) -> EnvironmentResult:
-    """Run a suite from the installed package; kept is what passed on the same packages."""
+def solve_for(this: Session, want: Wanted) -> Solution:
+    """The packages that `conda install` takes there.
+
+    Raises:
+        Unsolvable: there is no such environment.
+    """
+    with driver_override(want.driver):
+        return solve(this.channels, want.specs)
+
+
+def test_environment(
+    this: Session, lanes: Lanes, want: Wanted, solution: Solution
+) -> Future[EnvironmentResult]:
+    """Install as `conda install` does, and run a suite from the installed package.
+
+    Kept is what passed on the same packages: they are installed, and not tested again.
+    """
     suite = this.matrix.suite(want.suite)
-    record = this.folder / "work" / f"{want.tag}.json"
+    work = this.folder / "work" / want.tag
     how = source_hash("matrix/conda/suite.py", "matrix/conda/install.py")
-    key = text_hash(installed.key, *suite.paths, *suite.arguments, how)
-    known = read_json(record)
+    key = text_hash(solution.key, *suite.paths, *suite.arguments, how)
+    known = read_json(work.with_suffix(".json"))
+    kept = None
+    what = f"install, the {suite.name} suite"
     if known and known["key"] == key:
-        this.steps.say(
-            f"the {suite.name} suite beside {want.label}: kept, the packages are the same"
-        )
         kept = EnvironmentResult(**known["result"] | {"kept": True})
+        what = f"install; the {suite.name} suite is kept, the packages are the same"
+    trial = Trial(
+        want=want,
+        suite=suite,
+        channels=this.channels,
+        prefix=this.folder / "environments" / want.tag,
+        cache=this.cache,
+        work=work,
+        logs=this.logs,
+        key=key,
+        kept=kept,
+    )
+    return lanes.submit(f"{want.label}: {what}", partial(_try, trial))
+
+
+def _try(trial: Trial) -> EnvironmentResult:
+    shutil.rmtree(trial.prefix, ignore_errors=True)
+    with driver_override(trial.want.driver):
+        installed = install(trial.channels, trial.want.specs, trial.prefix, trial.cache)
+    if trial.kept is not None:
         return dataclasses.replace(
-            kept, solve_seconds=installed.solution.seconds, install_seconds=installed.seconds
+            trial.kept,
+            solve_seconds=installed.solution.seconds,
+            install_seconds=installed.seconds,
         )
-    record.unlink(missing_ok=True)
-    result = _run(this, want, installed)
+    trial.record.unlink(missing_ok=True)
+    result = _run(trial, installed)
     # One that failed is run again the next time.
     if result.status == PASSED:
-        write_json(record, {"key": key, "result": dataclasses.asdict(result)})
+        write_json(trial.record, {"key": trial.key, "result": dataclasses.asdict(result)})
     return result
 
 
-def _run(this: Session, want: Wanted, installed: Installed) -> EnvironmentResult:
-    suite = this.matrix.suite(want.suite)
+def _run(trial: Trial, installed: Installed) -> EnvironmentResult:
+    want, suite, work = trial.want, trial.suite, trial.work
     home = installed.prefix / "share" / "lltm"
-    work = this.folder / "work" / want.tag
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    junit, log = work / "junit.xml", this.logs / f"suite-{want.tag}.log"
+    junit, log = work / "junit.xml", trial.logs / f"suite-{want.tag}.log"
     command = ["python", "-m", "pytest", "-c", str(home / "pyproject.toml"), "-q"]
-    # A file's tests share what is expensive to build, and stay in one process.
-    command += ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-    command += ["-o", f"cache_dir={work}/cache"]
+    if want.suite == FULL:
+        # A file's tests share what is expensive to build, and stay in one process.
+        command += ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    command += ["-o", f"cache_dir={work}/cache", "-o", "junit_family=xunit1"]
     command += [f"--junitxml={junit}", *suite.arguments]
     command += [str(home / path) for path in suite.paths]
     started = time.monotonic()
-    with this.steps.step(f"the {suite.name} suite beside {want.label}"):
-        code = logged(
-            installed.activated(*command),
-            log,
-            cwd=work,
-            limit=60.0 * suite.minutes,
-            env=ENVIRONMENT,
-        )
+    code = logged(
+        installed.activated(*command), log, cwd=work, limit=60.0 * suite.minutes, env=ENVIRONMENT
+    )
     seconds = time.monotonic() - started
     counts = read_junit(junit)
     status, reason = _verdict(code, counts, log)

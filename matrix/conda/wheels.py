@@ -142,8 +142,10 @@ def package(wheel: Path, place: Place, scratch: Path, channel: Path, glibc: str)
         needs.append(f"__glibc >={glibc}")
         if build.startswith("cuda"):
             stubs.write(unpacked.site_packages)
+            stubs.blank_device_code(unpacked.site_packages)
             _forget_nvidia(unpacked)
         _libraries_to_prefix(unpacked)
+        _compile(unpacked, place)
     made = assemble_package(
         name,
         unpacked.version,
@@ -180,6 +182,16 @@ def _libraries_to_prefix(unpacked: Unpacked) -> None:
     for library in sorted(home.glob("*.so*")):
         library.rename(shared / library.name)
         library.symlink_to(os.path.relpath(shared / library.name, home))
+
+
+def _compile(unpacked: Unpacked, place: Place) -> None:
+    """Add bytecode, as conda-forge's packages have it: each new environment would compile anew."""
+    command = [str(place.python.path), "-m", "compileall", "-q"]
+    # As if it lay in the prefix; and not bound to the source's time, which packing may change.
+    command += ["-s", str(unpacked.root), "-p", "/", "--invalidation-mode", "unchecked-hash"]
+    command += [str(unpacked.site_packages)]
+    # It also tells of templates that are no Python; what is imported is compiled or it fails there.
+    subprocess.run(command, capture_output=True, check=False)
 
 
 def _forget_nvidia(unpacked: Unpacked) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import io
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
 from matrix import config
-from matrix.conda import build, lanes, packages, suite
+from matrix.conda import build, packages, suite
 from matrix.conda.build import Built
 from matrix.conda.channel import Channel
+from matrix.conda.lanes import done
+from matrix.conda.lanes import lanes as open_lanes
 from matrix.conda.places import Place
 from matrix.conda.rendered import Output
 from matrix.conda.results import FAILED, PASSED, EnvironmentResult, PackageResult
@@ -22,7 +25,12 @@ from matrix.conda.session import Session
 from matrix.conda.steps import Steps
 from matrix.machine import Interpreter
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
 PACKAGE = Output("lltm", "0.1.0", "cpu_h1_0", 0, {})
+INSTALLED = SimpleNamespace(solution=SimpleNamespace(seconds=0.5), seconds=0.6)
 PLACE = Place(Interpreter(Path("python3.11"), "3.11.7"), Path("/usr/local/python"), "2.13.0")
 
 
@@ -38,51 +46,49 @@ class Run:
         self.session = Session(
             folder, "py-rattler-build", config.load(), facts, tools, (PLACE,), Steps(console)
         )
-        monkeypatch.setattr(lanes, "run", self.run)
         monkeypatch.setattr(build, "index", lambda output: None)
+        monkeypatch.setattr(build, "tool", lambda name: self)
         monkeypatch.setattr(Channel, "key", "channel")
+        monkeypatch.setattr(packages, "recipe_tests", lambda *of, driver: (self.status,))
+        monkeypatch.setattr(packages, "audit_package", lambda *of: (PASSED, ""))
+        monkeypatch.setattr(Built, "package", SimpleNamespace(files=["lltm"]))
+        monkeypatch.setattr(suite, "install", lambda *of: INSTALLED)
         monkeypatch.setattr(suite, "_run", self.test)
 
-    def run(self, steps: Steps, tasks: Any, count: int = 2) -> list[Any]:
-        made: list[Any] = []
-        for name, _ in tasks:
-            self.done.append(name.partition(": ")[2])
-            made.append(self.build() if name.endswith(": build") else self.prove())
-        return made
+    many_at_once = True
+
+    def submit(self, name: str, call: Callable[[], Any]) -> Future[Any]:
+        """In place of lanes."""
+        self.done.append(name.partition(": ")[2])
+        return done(call())
 
     @property
     def file(self) -> Path:
         return self.session.shop.output / "linux-64" / "lltm-0.1.0-cpu_h1_0.conda"
 
-    def build(self) -> Built:
+    def build(self, shop: build.Workshop, wanted: Output) -> Built:
+        """In place of a tool."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_bytes(b"package")
         return Built(self.file, 1.0)
 
-    def prove(self) -> PackageResult:
-        digest = packages.sha256(self.file)
-        return PackageResult(
-            "lltm", "cpu_h1_0", str(self.file), digest, 1.0, 7, 1, (self.status,), PASSED
-        )
-
-    def test(self, session: Session, want: suite.Wanted, installed: Any) -> EnvironmentResult:
-        self.done.append("suite")
+    def test(self, trial: suite.Trial, installed: Any) -> EnvironmentResult:
         return EnvironmentResult(
             "x", "2.13.0", "3.11.7", "full", "cpu", 1, 0.1, 0.2, 3.0, 5, 0, 0, self.status
         )
 
     def make(self) -> tuple[PackageResult, list[str]]:
         self.done = []
-        (result,) = packages.make_packages(self.session, [PACKAGE])
-        return result, self.done
+        lanes: Any = self
+        (package,) = packages.make_packages(self.session, lanes, [PACKAGE])
+        return packages.test_package(self.session, lanes, package).result(), self.done
 
     def suite(self, key: str) -> tuple[EnvironmentResult, list[str]]:
         self.done = []
-        installed: Any = SimpleNamespace(
-            key=key, solution=SimpleNamespace(seconds=0.5), seconds=0.6
-        )
+        solution: Any = SimpleNamespace(key=key)
         want = suite.Wanted(PLACE, None, "full")
-        return suite.test_environment(self.session, want, installed), self.done
+        lanes: Any = self
+        return suite.test_environment(self.session, lanes, want, solution).result(), self.done
 
 
 @pytest.fixture
@@ -126,35 +132,51 @@ def test_a_package_that_changed_is_built_again(
 def test_a_killed_build_leaves_no_result_to_be_misled_by(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed() -> PackageResult:
+    def killed(*of: object, driver: str | None) -> tuple[str, ...]:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "prove", killed)
+        patch.setattr(packages, "recipe_tests", killed)
         with pytest.raises(KeyboardInterrupt):
             run.make()
     assert run.make()[1] == BUILT
 
 
+RUN = ["install, the full suite"]
+KEPT = ["install; the full suite is kept, the packages are the same"]
+
+
 def test_a_suite_is_kept_on_the_same_packages_only(run: Run) -> None:
-    assert run.suite("1")[1] == ["suite"]
+    assert run.suite("1")[1] == RUN
     kept, done = run.suite("1")
-    assert (kept.kept, done) == (True, [])
+    assert (kept.kept, done) == (True, KEPT)
     assert (kept.solve_seconds, kept.install_seconds) == (0.5, 0.6)
-    assert run.suite("2")[1] == ["suite"]
+    assert run.suite("2")[1] == RUN
 
 
 def test_a_suite_that_failed_is_run_again(run: Run) -> None:
     run.status = FAILED
-    assert run.suite("1")[1] == ["suite"]
-    assert run.suite("1")[1] == ["suite"]
+    assert run.suite("1")[1] == RUN
+    run.status = PASSED
+    result, done = run.suite("1")
+    assert (result.kept, done) == (False, RUN)
 
 
-def test_two_processes_do_the_work_and_keep_the_order() -> None:
-    tasks = [(name, partial(int, name)) for name in ("3", "1", "2")]
-    assert lanes.run(Steps(Console(file=io.StringIO())), tasks) == [3, 1, 2]
+def test_two_processes_do_the_work() -> None:
+    with open_lanes(Steps(Console(file=io.StringIO()))) as lanes:
+        begun = [lanes.submit(name, partial(int, name)) for name in ("3", "1", "2")]
+    assert [future.result() for future in begun] == [3, 1, 2]
 
 
-def test_an_error_in_another_process_is_raised_here() -> None:
+def test_an_error_in_another_process_is_raised_here_and_nothing_more_is_begun() -> None:
+    begun: list[Future[None]] = []
+
+    def work() -> None:
+        with open_lanes(Steps(Console(file=io.StringIO()))) as lanes:
+            failing = lanes.submit("x", partial(int, "x"))
+            begun.extend(lanes.submit("wait", partial(time.sleep, 0.5)) for _ in range(9))
+            failing.result()
+
     with pytest.raises(ValueError, match="invalid literal"):
-        lanes.run(Steps(Console(file=io.StringIO())), [("x", partial(int, "x"))])
+        work()
+    assert any(future.cancelled() for future in begun)

@@ -7,7 +7,7 @@ ln -s "$python" "$PREFIX/bin/python3"
 cp -a "$PYTHON_ROOT/include/$python"* "$PREFIX/include/"
 find "$PYTHON_ROOT/lib" -maxdepth 1 -name 'libpython*.so*' -exec cp -a {} "$PREFIX/lib/" \;
 tar -C "$PYTHON_ROOT/lib" -cf - \
-    --exclude='site-packages/*' --exclude='__pycache__' --exclude="$python/test" \
+    --exclude='site-packages/*' --exclude='*.opt-?.pyc' --exclude="$python/test" \
     --exclude="$python/idlelib" --exclude="$python/ensurepip" --exclude='config-*/*.a' \
     "$python" | tar -C "$PREFIX/lib" -xf -
 # An empty folder would not be packaged, and site needs it to be there.
