@@ -45,7 +45,7 @@ INSTRUCTION_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]
 
 BINDING_SOURCES = {
     "stable": ["csrc/stable/binding.cpp"],
-    "native": ["csrc/native/binding.cpp", "csrc/native/autograd.cpp", "csrc/native/composed.cpp"],
+    "native": ["csrc/native/binding.cpp"],
 }
 CPU_SOURCES = ["csrc/cpu/kernels.cpp", *(f"csrc/cpu/kernels_{n}.cpp" for n in INSTRUCTION_SETS)]
 

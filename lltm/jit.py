@@ -23,8 +23,6 @@ from lltm import _jit_cuda, _library, backends, ops
 NAMESPACE = "lltm_jit"
 SOURCES = (
     "native/binding.cpp",
-    "native/autograd.cpp",
-    "native/composed.cpp",
     "cpu/kernels.cpp",
     "cpu/kernels_baseline.cpp",
     "cpu/kernels_avx2.cpp",

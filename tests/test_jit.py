@@ -99,7 +99,7 @@ def test_the_lock_of_a_killed_build_is_taken_over(copy: InstalledCopy) -> None:
 
 
 def test_a_build_that_is_killed_leaves_nothing_to_wait_for(copy: InstalledCopy) -> None:
-    changed = copy.package / "csrc" / "native" / "composed.cpp"
+    changed = copy.package / "csrc" / "native" / "binding.cpp"
     changed.write_text(changed.read_text(encoding="utf-8") + "// again\n", encoding="utf-8")
     process = copy.start("-c", LOAD)
     lock = folder(copy) / "lock"
@@ -125,8 +125,6 @@ def test_a_living_build_is_waited_for_with_a_message(copy: InstalledCopy) -> Non
 def test_a_compiler_that_fails_is_an_import_error(tmp_path: Path) -> None:
     copy = InstalledCopy.make(tmp_path)
     (copy.package / "csrc" / "native" / "binding.cpp").write_text("broken\n", encoding="utf-8")
-    for name in ("autograd.cpp", "composed.cpp"):
-        (copy.package / "csrc" / "native" / name).write_text("", encoding="utf-8")
     result = copy.run("-c", "import lltm; lltm.jit.load()")
     assert result.returncode == 1
     message = result.stderr.strip()
