@@ -9,6 +9,7 @@ import cases
 import pytest
 import torch
 import torch._dynamo.testing
+import torch._inductor.config
 from cases import Case
 
 import lltm
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compile
 OPS = ("cell", "sequence")
 COMPILED = {
-    "cell": Case("compiled", 4, 3, 5),
-    "sequence": Case("compiled", 4, 3, 5, steps=6),
+    "cell": Case("compiled", 4, 2, 5),
+    "sequence": Case("compiled", 4, 2, 5, steps=3),
 }
+"""No two sizes alike: of those that are, torch.compile takes one to be the other."""
 
 
 @pytest.fixture(autouse=True)
@@ -104,12 +106,16 @@ def test_inductor(op: str) -> None:
         return tuple(2.0 * output.tanh() for output in outputs)
 
     arguments = case.arguments().leaves()
-    outputs = torch.compile(function, fullgraph=True)(*arguments)
+    # Loops without vectors: to find out which ones the compiler knows, inductor compiles torch's
+    # headers three times, which takes longer than the loops around the op.
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": False}):
+        outputs = torch.compile(function, fullgraph=True)(*arguments)
+        found = cases.gradients(outputs, arguments)
     expected = tuple(2.0 * output.tanh() for output in case.reference(*arguments))
     for a, e in zip(outputs, expected, strict=True):
         cases.assert_close(a, e, "inductor")
     wanted = torch.autograd.grad(cases.loss(expected), arguments.tensors())
-    for a, e in zip(cases.gradients(outputs, arguments), wanted, strict=True):
+    for a, e in zip(found, wanted, strict=True):
         cases.assert_close(a, e, "gradient of inductor")
 
 
