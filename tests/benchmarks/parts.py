@@ -97,13 +97,13 @@ def parts_of(case: Case) -> tuple[Part, ...]:
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
-    """parts.cpp with the kernels, compiled as the wheel compiles them."""
+def library(optimise: str = "-O3") -> ctypes.CDLL:
+    """parts.cpp with the kernels, compiled as the wheel compiles them unless told otherwise."""
     csrc = jit.source_directory()
     kernels = [csrc / name for name in jit.SOURCES if name.startswith("cpu/")]
     includes = [f"-I{path}" for path in (csrc, *cpp_extension.include_paths())]
     target = "-DTORCH_TARGET_VERSION=0x020a000000000000"
-    flags = ["-O3", "-std=c++17", "-Wno-psabi", target, *includes]
+    flags = [optimise, "-std=c++17", "-Wno-psabi", target, *includes]
     read = [SOURCE, *(path for path in csrc.rglob("*") if path.is_file())]
     return compiled.load("parts", [SOURCE, *kernels], flags, read)
 
@@ -135,9 +135,9 @@ def problem(case: Case, held: dict[str, Tensor]) -> Problem:
     )
 
 
-def call(part: Part, of: Problem) -> Callable[[], object]:
-    """A part, ready to be run."""
-    return functools.partial(getattr(library(), part.function), ctypes.byref(of))
+def call(part: Part, of: Problem, built: ctypes.CDLL) -> Callable[[], object]:
+    """A part of a :func:`library`, ready to be run."""
+    return functools.partial(getattr(built, part.function), ctypes.byref(of))
 
 
 def measure(case: Case, seconds: float) -> Iterator[Timed]:
@@ -145,7 +145,8 @@ def measure(case: Case, seconds: float) -> Iterator[Timed]:
     held = arrays(case)
     of = problem(case, held)
     todo = parts_of(case)
-    calls = {part.function: call(part, of) for part in todo}
+    built = library()
+    calls = {part.function: call(part, of, built) for part in todo}
     blas = {
         part.function: floors.blas_of([part.product], torch.float32, "cpu")
         for part in todo
