@@ -8,6 +8,7 @@ device", so torch runs on the CPU. Nothing on a CUDA device is proven this way: 
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 import tempfile
 from collections import Counter, defaultdict
@@ -16,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection, GNUVerSymSection
-from elftools.elf.sections import SymbolTableSection
+from elftools.elf.gnuversions import GNUVerNeedSection
 
 from matrix.audit.elf import needed
 
@@ -30,6 +30,11 @@ SYMBOL = re.compile(r"(cu|nv|nccl|__cuda|CUpti|__nv|_nv)")
 NO_DEVICE = 100
 # Large enough for any data object torch copies from an NVIDIA library.
 OBJECT_BYTES = 4096
+# Elf64_Sym of the ELF specification: name, info, other, section, value, size.
+SYMBOL_ENTRY = struct.Struct("<IBBHQQ")
+UNDEFINED, KIND, OBJECT = 0, 0xF, 1
+# Without the bit that marks a version as hidden.
+VERSION_INDEX = 0x7FFF
 # The section that nvcc puts machine code and PTX for GPUs in.
 DEVICE_CODE = ".nv_fatbin"
 
@@ -39,7 +44,7 @@ class Wanted:
     """A symbol a library takes from elsewhere: the library and version it expects, when named."""
 
     name: str
-    kind: str
+    is_data: bool
     library: str
     version: str
 
@@ -59,29 +64,37 @@ def read(path: Path) -> Library:
     with path.open("rb") as file:
         elf = ELFFile(file)
         origins = _version_origins(elf)
+        names = _content(elf, ".dynstr")
+        # Torch has hundreds of thousands of symbols: pyelftools takes seconds to parse them.
+        symbols = SYMBOL_ENTRY.iter_unpack(_content(elf, ".dynsym"))
         versions = elf.get_section_by_name(".gnu.version")
-        symbols = elf.get_section_by_name(".dynsym")
-        assert isinstance(symbols, SymbolTableSection)
+        indices = memoryview(versions.data()).cast("H") if versions else None
         wanted, defined = [], set()
-        for at, symbol in enumerate(symbols.iter_symbols()):
-            if symbol["st_shndx"] != "SHN_UNDEF":
-                defined.add(symbol.name)
-            elif symbol.name:
-                library, version = "", ""
-                if isinstance(versions, GNUVerSymSection):
-                    index = versions.get_symbol(at)["ndx"]
-                    library, version = origins.get(index, ("", ""))
-                wanted.append(Wanted(symbol.name, symbol["st_info"]["type"], library, version))
+        for at, (offset, info, _, section, _, _) in enumerate(symbols):
+            name = names[offset : names.index(0, offset)].decode()
+            if section != UNDEFINED:
+                defined.add(name)
+            elif name:
+                index = indices[at] & VERSION_INDEX if indices else 0
+                library, version = origins.get(index, ("", ""))
+                wanted.append(Wanted(name, info & KIND == OBJECT, library, version))
         return Library(path.name, needed(elf), tuple(wanted), frozenset(defined))
 
 
-def _version_origins(elf: ELFFile) -> Mapping[int | str, tuple[str, str]]:
+def _content(elf: ELFFile, section: str) -> bytes:
+    found = elf.get_section_by_name(section)
+    assert found is not None, f"a shared library without {section}"
+    return bytes(found.data())
+
+
+def _version_origins(elf: ELFFile) -> Mapping[int, tuple[str, str]]:
     section = elf.get_section_by_name(".gnu.version_r")
-    origins: dict[int | str, tuple[str, str]] = {}
+    origins: dict[int, tuple[str, str]] = {}
     if isinstance(section, GNUVerNeedSection):
         for library, auxiliaries in section.iter_versions():
             for auxiliary in auxiliaries:
-                origins[auxiliary["vna_other"] & 0x7FFF] = (str(library.name), auxiliary.name)
+                index = auxiliary["vna_other"] & VERSION_INDEX
+                origins[index] = (str(library.name), auxiliary.name)
     return origins
 
 
@@ -113,12 +126,12 @@ def missing(libraries: Iterable[Library]) -> dict[str, set[Wanted]]:
 
 def source(wanted: Iterable[Wanted]) -> str:
     """The C source of a stub."""
-    kinds = {symbol.name: symbol.kind for symbol in wanted}
+    kinds = {symbol.name: symbol.is_data for symbol in wanted}
     lines = [
         f"char {name}[{OBJECT_BYTES}];"
-        if kind == "STT_OBJECT"
+        if is_data
         else f"long {name}(void) {{ return {NO_DEVICE}; }}"
-        for name, kind in sorted(kinds.items())
+        for name, is_data in sorted(kinds.items())
     ]
     return "\n".join(lines) + "\n"
 
