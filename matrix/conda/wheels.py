@@ -34,6 +34,8 @@ CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
 # The recipe's host and build needs, beside what the suite needs.
 BUILD = ("ninja", "pip", "setuptools>=77", "wheel")
 COMPILER = "gxx_linux-64"
+# Two thirds of torch's Python, that `import torch` leaves alone.
+NOT_IMPORTED = r"/torch/(_dynamo|_inductor|distributed|onnx|testing)/"
 # `installer` would wrap an interpreter with a space in its name in a shell script.
 PLACEHOLDER = "/python"
 
@@ -189,7 +191,7 @@ def _compile(unpacked: Unpacked, place: Place) -> None:
     command = [str(place.python.path), "-m", "compileall", "-q"]
     # As if it lay in the prefix; and not bound to the source's time, which packing may change.
     command += ["-s", str(unpacked.root), "-p", "/", "--invalidation-mode", "unchecked-hash"]
-    command += [str(unpacked.site_packages)]
+    command += ["-x", NOT_IMPORTED, str(unpacked.site_packages)]
     # It also tells of templates that are no Python; what is imported is compiled or it fails there.
     subprocess.run(command, capture_output=True, check=False)
 
