@@ -36,6 +36,9 @@ NVIDIA = re.compile(r"(nvidia|cuda|triton)(-|$)")
 LIMIT_S = 900.0
 IMPORT_TORCH = "import torch; print(torch.__version__)"
 FREE_BYTES = 6 << 30
+# Many interpreters start in an environment, and most import torch: what one compiled serves them
+# all, whatever the user's shell says of it.
+KEEP_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 class EnvironmentFailed(Exception):  # noqa: N818  # read in the report: "environment failed: ..."
@@ -231,8 +234,7 @@ class Maker:
         return Environment(path, distribution.version, python.version, flavour)
 
     def _run(self, command: list[str | Path], log: Path, what: str) -> None:
-        ended = self.processes.run(
-            command, log=log, limit=LIMIT_S, cwd=self.folder, env=self.installer.env
-        )
+        env = {**self.installer.env, **KEEP_BYTECODE}
+        ended = self.processes.run(command, log=log, limit=LIMIT_S, cwd=self.folder, env=env)
         if not ended.ok:
             raise EnvironmentFailed(f"{what}: {ended.explain(LIMIT_S)}")

@@ -22,7 +22,7 @@ from matrix.audit.report import render, to_json
 from matrix.audit.system import system_ceilings
 from matrix.build import Artifact, Builder, BuildFailed, Recipe, recipe
 from matrix.config import ROOT, Matrix, series
-from matrix.environments import Environment, EnvironmentFailed, Maker
+from matrix.environments import KEEP_BYTECODE, Environment, EnvironmentFailed, Maker
 from matrix.files import SOURCES, TESTS, source_hash, text_hash
 from matrix.processes import Stopped
 from matrix.results import FAILED, PASSED
@@ -316,7 +316,7 @@ class RowRun:
         return self._run(command, limit, {**self._site(), **(env or {})})
 
     def _site(self) -> dict[str, str]:
-        return {"PYTHONPATH": str(self.work / "site"), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {"PYTHONPATH": str(self.work / "site"), **KEEP_BYTECODE}
 
     def _run(self, command: Sequence[str | Path], limit: float, env: Mapping[str, str]) -> Ended:
         # The row's own folder: the source tree must not be where Python looks first.

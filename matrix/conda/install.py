@@ -12,6 +12,7 @@ import rattler
 from rattler.shell import ActivationVariables, Shell, activate
 
 from matrix.conda.solving import solve
+from matrix.environments import KEEP_BYTECODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 
     from matrix.conda.solving import Solution
 
-# The system's programs and no others: what comes from elsewhere must be in the prefix. Bytecode is
-# kept there: hundreds of interpreters are started, and most import torch.
-ENVIRONMENT = {"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": ""}
+# The system's programs and no others: what comes from elsewhere must be in the prefix.
+ENVIRONMENT = {"PATH": os.defpath, **KEEP_BYTECODE}
 
 
 @dataclass(frozen=True)
