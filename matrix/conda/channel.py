@@ -84,7 +84,10 @@ class Channel:
         made: list[Path] = []
         for wheel in wheels.download(place, folder):
             unpacked = folder / wheel.name.partition("-")[0]
-            package = wheels.package(wheel, place, unpacked, self.folder, glibc)
+            try:
+                package = wheels.package(wheel, place, unpacked, self.folder, glibc)
+            except (OSError, RattlerBuildError) as error:
+                raise ChannelFailed(f"{wheel.name} cannot be made a package: {error}") from None
             made.append(package)
             if package.name.startswith("libtorch-"):
                 made += self._build("pytorch", _torch_values(package))

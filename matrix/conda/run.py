@@ -15,6 +15,7 @@ from matrix.conda.packages import make_packages, test_package
 from matrix.conda.proofs import prove, prove_metadata, write_context
 from matrix.conda.results import RenderedResult, Results
 from matrix.conda.suite import solve_for, test_environment, wanted
+from matrix.config import ROOT
 from matrix.files import write_json
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from matrix.conda.packages import Package
     from matrix.conda.results import PackageResult, ProofResult
     from matrix.conda.session import Session
+
+# What the channel, the unpacked wheels, the builds and the prefixes take at most.
+FREE_BYTES = 9 << 30
 
 
 def run(this: Session) -> Results:
@@ -66,6 +70,20 @@ def run(this: Session) -> Results:
     return results
 
 
+def check_disk() -> None:
+    """Stop before a full disk does.
+
+    Raises:
+        ChannelFailed: too little is free.
+    """
+    free = shutil.disk_usage(ROOT).free
+    if free < FREE_BYTES:
+        raise channel.ChannelFailed(
+            f"{free / 2**30:.1f} GiB of disk are free, nox -s conda may need "
+            f"{FREE_BYTES >> 30} GiB: free some space and run it again"
+        )
+
+
 def told(this: Session, tested: Future[PackageResult]) -> PackageResult:
     """A package's result, and where its logs are if something failed."""
     result = tested.result()
@@ -81,6 +99,8 @@ def make_channel(this: Session, lanes: Lanes) -> list[Future[list[ProofResult]]]
     stale = this.channel.forget_others(wanted)
     missing = this.channel.missing(wanted)
     this.steps.say(f"channel: {len(wanted) - len(missing)} of {len(wanted)} parts kept")
+    if missing:
+        check_disk()
     # Those that take longest first, so that the two lanes end together.
     missing.sort(key=lambda part: not part.name.startswith("wheels"))
     made = [

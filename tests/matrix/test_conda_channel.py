@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import zipfile
 from pathlib import Path
 
 import pytest
-from rattler_build import Package
+from rattler_build import Package, RattlerBuildError
 
 from matrix import config
-from matrix.conda import build, local, places, wheels
-from matrix.conda.channel import Channel, Part
+from matrix.conda import build, local, places, run, wheels
+from matrix.conda.channel import Channel, ChannelFailed, Part
 from matrix.conda.places import Place
 from matrix.machine import CompilerFound, Interpreter, Machine
 
@@ -45,6 +46,27 @@ def part(channel: Channel, name: str, key: str, made: list[str]) -> Part:
         return [path]
 
     return Part(name, key, make)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RattlerBuildError("x")])
+def test_a_wheel_that_cannot_be_packed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*of: object) -> Path:
+        raise error
+
+    monkeypatch.setattr(wheels, "download", lambda place, folder: [wheel(tmp_path)])
+    monkeypatch.setattr(wheels, "package", fail)
+    with pytest.raises(ChannelFailed, match=r"some_thing-.* cannot be made a package") as told:
+        channel(tmp_path).wheels(PY312, "2.36").make()
+    # It has to reach the process that tells the user.
+    assert str(error) in str(pickle.loads(pickle.dumps(told.value)))
+
+
+def test_too_little_disk_is_told_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "FREE_BYTES", 1 << 60)
+    with pytest.raises(ChannelFailed, match=r"nox -s conda may need .* GiB: free some space"):
+        run.check_disk()
 
 
 def test_a_part_is_kept_until_its_key_changes(tmp_path: Path) -> None:
