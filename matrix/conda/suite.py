@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matrix.config import Suite
 
 # As matrix.toml calls them.
-FULL, CORE = "full", "core"
+FULL, CORE, VALUES = "full", "core", "values"
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,14 @@ class Wanted:
 
 
 def wanted(this: Session) -> tuple[Wanted, ...]:
-    """The full suite where users meet the package, its core elsewhere and on the CUDA package."""
+    """The full suite where users meet the package, its core elsewhere.
+
+    The CUDA package holds the same kernels for the CPU: its values are compared once more.
+    """
     first, *others = this.places
     found = [Wanted(first, None, FULL), *(Wanted(place, None, CORE) for place in others)]
     if this.cuda is not None:
-        found.append(Wanted(others[-1], this.cuda, CORE))
+        found.append(Wanted(others[-1], this.cuda, VALUES))
     return tuple(found)
 
 
