@@ -21,13 +21,9 @@ import torch
 from lltm import _jit_cuda, _library, backends, ops
 
 NAMESPACE = "lltm_jit"
-SOURCES = (
-    "native/binding.cpp",
-    "cpu/kernels.cpp",
-    "cpu/kernels_baseline.cpp",
-    "cpu/kernels_avx2.cpp",
-    "cpu/kernels_avx512.cpp",
-)
+BINDING = "native/binding.cpp"
+KERNEL_SETS = {"AVX2": "avx2", "AVX512": "avx512"}
+"""Those of csrc/cpu, by what torch calls the processors they are for; ``baseline`` is for all."""
 OPTIMISE = ("-O3", "-march=native")
 """For this processor and no other; the installed library is built without the second."""
 FLAGS = (
@@ -65,6 +61,21 @@ def processor() -> str:
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
+def kernel_set() -> str:
+    """The strongest kernels that this processor runs; it has no use for the others."""
+    return KERNEL_SETS.get(torch.backends.cpu.get_cpu_capability(), "baseline")
+
+
+def kernel_sources() -> tuple[str, ...]:
+    """Of the CPU's kernels, to be compiled with :func:`kernel_flag`."""
+    return ("cpu/kernels.cpp", f"cpu/kernels_{kernel_set()}.cpp")
+
+
+def kernel_flag() -> str:
+    """What says that there are no other kernels to choose from."""
+    return f"-DLLTM_ONLY_KERNEL_SET=k{kernel_set().capitalize()}"
+
+
 def build_directory(optimise: tuple[str, ...] = OPTIMISE, gpu: str | None = None) -> Path:
     """Where this torch's and this processor's build lives.
 
@@ -99,11 +110,12 @@ def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str
     from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
 
     sources = source_directory()
+    names = (BINDING, *kernel_sources(), *(_jit_cuda.SOURCES if gpu else ()))
     script = f"-Wl,--version-script={sources / 'exports.map'}"
     cpp_extension.load(
         name=NAMESPACE,
-        sources=[str(sources / name) for name in (*SOURCES, *(_jit_cuda.SOURCES if gpu else ()))],
-        extra_cflags=[*optimise, *FLAGS],
+        sources=[str(sources / name) for name in names],
+        extra_cflags=[*optimise, *FLAGS, kernel_flag()],
         extra_cuda_cflags=_jit_cuda.compiler_flags(gpu, FLAGS) if gpu else None,
         extra_ldflags=[
             *([script] if sys.platform.startswith("linux") else []),

@@ -40,6 +40,7 @@ if torch.version.cuda is None:
         assert "lltm_jit::cell: lltm.jit.load() built no CUDA kernels: torch" in str(error), error
     else:
         raise AssertionError("a CUDA tensor was taken")
+assert torch.ops.lltm_jit.cpu_capability() == torch.ops.lltm.cpu_capability()
 print(backend.name)
 """
 
@@ -119,7 +120,7 @@ def test_a_living_build_is_waited_for_with_a_message(copy: InstalledCopy) -> Non
 
 def test_a_compiler_that_fails_is_an_import_error(tmp_path: Path) -> None:
     copy = InstalledCopy.make(tmp_path)
-    for name in jit.SOURCES:
+    for name in (jit.BINDING, *jit.kernel_sources()):
         (copy.package / "csrc" / name).write_text("broken\n", encoding="utf-8")
     result = copy.run("-c", "import lltm; lltm.jit.load()")
     assert result.returncode == 1

@@ -17,7 +17,10 @@ struct Candidate {
 };
 
 const KernelSet& choose() {
-#if defined(__x86_64__)
+#if defined(LLTM_ONLY_KERNEL_SET)
+  // Compiled for the processor it runs on: lltm.jit has asked torch which one that is.
+  const Candidate candidates[] = {{&LLTM_ONLY_KERNEL_SET, true}};
+#elif defined(__x86_64__)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
@@ -35,8 +38,8 @@ const KernelSet& choose() {
     if (wanted.empty() || wanted == candidate.set->name) return *candidate.set;
     here += (here.empty() ? "" : ", ") + std::string(candidate.set->name);
   }
-  STD_TORCH_CHECK(false, "lltm: LLTM_CPU_CAPABILITY must be ", here, " on this processor, got ",
-                  wanted);
+  STD_TORCH_CHECK(false, "lltm: LLTM_CPU_CAPABILITY must be ", here,
+                  " in this build on this processor, got ", wanted);
 }
 
 }  // namespace

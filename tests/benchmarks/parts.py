@@ -100,10 +100,10 @@ def parts_of(case: Case) -> tuple[Part, ...]:
 def library(optimise: str = "-O3") -> ctypes.CDLL:
     """parts.cpp with the kernels, compiled as the wheel compiles them unless told otherwise."""
     csrc = jit.source_directory()
-    kernels = [csrc / name for name in jit.SOURCES if name.startswith("cpu/")]
+    kernels = [csrc / name for name in jit.kernel_sources()]
     includes = [f"-I{path}" for path in (csrc, *cpp_extension.include_paths())]
     target = "-DTORCH_TARGET_VERSION=0x020a000000000000"
-    flags = [optimise, "-std=c++17", "-Wno-psabi", target, *includes]
+    flags = [optimise, "-std=c++17", "-Wno-psabi", target, jit.kernel_flag(), *includes]
     read = [SOURCE, *(path for path in csrc.rglob("*") if path.is_file())]
     return compiled.load("parts", [SOURCE, *kernels], flags, read)
 
