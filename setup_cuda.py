@@ -1,4 +1,4 @@
-"""The CUDA half of setup.py: the library of CUDA kernels, made by plain nvcc.
+"""The CUDA half of setup_library.py: the library of CUDA kernels, made by plain nvcc.
 
 It needs nvcc and no GPU, and no CUDA build of torch either: the kernels know no torch, the bindings
 use only headers that every build of torch has, and what they take from libtorch_cuda is linked

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # What a wheel is made of; a change here makes a new artifact.
-SOURCES = ("csrc", "lltm", "setup.py", "setup_cuda.py", "pyproject.toml")
+SOURCES = (
+    "csrc",
+    "lltm",
+    "setup.py",
+    "setup_cuda.py",
+    "setup_library.py",
+    "setup_variant.py",
+    "pyproject.toml",
+)
 # What else decides a row's result.
 TESTS = ("tests",)
 IGNORED = ("__pycache__", ".hypothesis", ".pytest_cache")

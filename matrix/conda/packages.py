@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix import config
+from matrix import config, files
 from matrix.audit import audit, default_policy, to_json
 from matrix.conda import build
 from matrix.conda.lanes import done
@@ -33,18 +33,14 @@ if TYPE_CHECKING:
 OVERRIDE = "CONDA_OVERRIDE_CUDA"
 # What a package is made of, and what builds, tests and audits it.
 SOURCES = (
+    *files.SOURCES,
     "LICENSE",
     "MANIFEST.in",
     "README.md",
-    "csrc",
-    "lltm",
     "matrix.toml",
     "matrix/audit",
     "matrix/conda",
-    "pyproject.toml",
     "recipe",
-    "setup.py",
-    "setup_cuda.py",
 )
 # What lltm-tests is made of on top.
 TESTS = ("tests",)

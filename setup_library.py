@@ -1,0 +1,233 @@
+"""The shared library that carries the ops, and build.json, which says what it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from setuptools import Extension
+from torch.utils import cpp_extension
+
+import setup_cuda
+from setup_variant import BINDING, CUDA, DEBUG, package_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).absolute().parent
+TORCH_TARGET = "2.10"
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+WINDOWS = sys.platform == "win32"
+# As lltm._library.NAMES has them.
+LIBRARY = {"darwin": "liblltm.dylib", "win32": "lltm.dll"}.get(sys.platform, "liblltm.so")
+# As lltm._library.CUDA_NAME has it.
+CUDA_LIBRARY = "liblltm_cuda.so"
+INSTRUCTION_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]
+
+BINDING_SOURCES = {
+    "stable": ["csrc/stable/binding.cpp"],
+    "native": ["csrc/native/binding.cpp"],
+}
+CPU_SOURCES = ["csrc/cpu/kernels.cpp", *(f"csrc/cpu/kernels_{n}.cpp" for n in INSTRUCTION_SETS)]
+
+
+def target_macro(version: str) -> str:
+    """``2.10`` as torch spells a version in TORCH_TARGET_VERSION: a byte each, from the top."""
+    major, minor = map(int, version.split("."))
+    return f"0x{major:02x}{minor:02x}000000000000"
+
+
+def compile_arguments() -> list[str]:
+    """Flags for every source."""
+    stable = BINDING == "stable"
+    target = [f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}"] if stable else []
+    standard = ["c++17"] if stable else []
+    # __FILE__ is in the error messages: without a map they would name the folder of the build.
+    maps = {ROOT: "lltm", Path(torch.__file__).parent: "torch"}
+    paths = [f"-ffile-prefix-map={folder}={name}" for folder, name in maps.items()]
+    if WINDOWS:
+        return [
+            "/Od" if DEBUG else "/O2",
+            "/EHsc",
+            "-DNOMINMAX",
+            *(f"/std:{name}" for name in standard),
+            *(f"/clang:{path}" for path in paths),
+            *target,
+        ]
+    return [
+        *(["-O0", "-g"] if DEBUG else ["-O3", "-g0"]),
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+        "-Wno-unused-parameter",
+        "-Wno-psabi",
+        *(f"-std={name}" for name in standard),
+        *paths,
+        *target,
+    ]
+
+
+def link_arguments() -> list[str]:
+    """Flags for a hard and tidy library: nothing exported, nothing both writable and executable."""
+    if WINDOWS:
+        # link.exe does not know clang's own library, which __builtin_cpu_supports() lives in.
+        asked = [os.environ["CXX"], "/clang:--print-runtime-dir"]
+        runtime = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        return ["/Brepro", f"/LIBPATH:{runtime}", "clang_rt.builtins-x86_64.lib"]
+    if sys.platform == "darwin":
+        return ["-Wl,-dead_strip", *([] if DEBUG else ["-Wl,-x"])]
+    script = ROOT / "csrc" / "exports.map"
+    return [
+        f"-Wl,--version-script={script}",
+        "-Wl,-z,relro,-z,now",
+        "-Wl,-z,noexecstack",
+        "-Wl,--as-needed",
+        "-Wl,--no-undefined",
+        *([] if DEBUG else ["-Wl,--strip-all"]),
+    ]
+
+
+def libraries() -> list[Extension]:
+    """What is compiled."""
+    return [library(), cuda_library()] if CUDA else [library()]
+
+
+def library() -> Extension:
+    """The library with the schemas and the CPU kernels; it holds no Python."""
+    return Extension(
+        "lltm.lib.liblltm",
+        sources=BINDING_SOURCES[BINDING] + CPU_SOURCES,
+        include_dirs=cpp_extension.include_paths(),
+        library_dirs=cpp_extension.library_paths(),
+        libraries=["torch_cpu", "c10"],
+        extra_compile_args={"cxx": compile_arguments()},
+        extra_link_args=link_arguments(),
+        language="c++",
+    )
+
+
+def cuda_library() -> Extension:
+    """The library with the CUDA kernels.
+
+    One of its own, because it needs libtorch_cuda, and the other one must load beside a torch
+    without CUDA, too; lltm loads this one where torch has CUDA.
+    """
+    if not sys.platform.startswith("linux"):
+        raise SystemExit("LLTM_CUDA=1 builds on Linux only; leave it out here")
+    return Extension(
+        "lltm.lib.liblltm_cuda",
+        sources=[f"csrc/{BINDING}/cuda_binding.cpp"],
+        include_dirs=cpp_extension.include_paths(),
+        library_dirs=cpp_extension.library_paths(),
+        libraries=["torch_cuda", "torch_cpu", "c10"],
+        extra_compile_args={"cxx": compile_arguments()},
+        extra_link_args=[*link_arguments(), *setup_cuda.static_runtime()],
+        language="c++",
+    )
+
+
+def compiler() -> str:
+    """Name and version of the C++ compiler, such as ``g++ 12.2.0``."""
+    command = cpp_extension.get_cxx_compiler()
+    banner = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    line = banner.stdout.splitlines()[0]
+    name = "clang++" if "clang" in line else "g++"
+    version = re.search(r"\d+\.\d+\.\d+", line)
+    return f"{name} {version.group() if version else 'unknown'}"
+
+
+def cxx_standard() -> str:
+    """The standard the binding is compiled to: ours for stable, torch's own for native."""
+    if BINDING == "stable":
+        return "c++17"
+    found = re.search(r"-std=(c\+\+\d+)", Path(cpp_extension.__file__).read_text(encoding="utf-8"))
+    return found.group(1) if found else "unknown"
+
+
+def in_order_of(
+    first: list[str], compile_sources: Callable[..., list[str]]
+) -> Callable[..., list[str]]:
+    """Compile in the order the sources are declared in, which setuptools sorts by name.
+
+    The bindings take longest and are declared first: with two cores, one that is begun last leaves
+    a core idle for a third of the build.
+    """
+
+    def compile_in_order(sources: list[str], *args: object, **kwargs: object) -> list[str]:
+        return compile_sources(sorted(sources, key=first.index), *args, **kwargs)
+
+    return compile_in_order
+
+
+class Build(cpp_extension.BuildExtension):
+    """BuildExtension for a library that is not a Python module."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs, no_python_abi_suffix=True, use_ninja=True)
+
+    def get_ext_filename(self, ext_name: str) -> str:
+        """The platform's name for a shared library, not for a Python module."""
+        name = CUDA_LIBRARY if ext_name.endswith("_cuda") else LIBRARY
+        return str(Path(*ext_name.split(".")).with_name(name))
+
+    def build_extension(self, ext: Extension) -> None:
+        """The CUDA kernels are compiled here: BuildExtension would want a CUDA build of torch."""
+        if ext.name.endswith("_cuda"):
+            build = Path(self.build_temp) / "cuda"
+            maps = [flag for flag in compile_arguments() if flag.startswith("-ffile-prefix-map")]
+            jobs = int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))
+            ext.extra_objects = setup_cuda.compile_kernels(build, maps, threads=jobs)
+            stub = setup_cuda.link_stub(build, cpp_extension.get_cxx_compiler())
+            ext.library_dirs = [stub, *ext.library_dirs]
+        compile_sources = self.compiler.compile
+        self.compiler.compile = in_order_of(ext.sources, compile_sources)
+        try:
+            super().build_extension(ext)
+        finally:
+            self.compiler.compile = compile_sources
+
+    def get_libraries(self, ext: Extension) -> list[str]:
+        """Only the extension's own: libpython is not wanted, whatever this CPython would add."""
+        return list(ext.libraries)
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        """None: there is no module initialiser."""
+        return []
+
+    def run(self) -> None:
+        """Build, then describe the library beside it."""
+        super().run()
+        for ext in self.extensions:
+            path = Path(self.get_ext_fullpath(ext.name))
+            path.with_name("build.json").write_text(describe(), encoding="utf-8")
+
+
+def describe() -> str:
+    """``build.json``; its fields are those of ``lltm._library.Build``."""
+    fields = {
+        "version": package_version(),
+        "binding": BINDING,
+        "torch": torch.__version__.split("+")[0],
+        "torch_target": TORCH_TARGET if BINDING == "stable" else None,
+        "compiler": compiler(),
+        "cxx_standard": cxx_standard(),
+        "instruction_sets": INSTRUCTION_SETS,
+        "cuda": setup_cuda.release() if CUDA else None,
+        "cuda_architectures": setup_cuda.images() if CUDA else [],
+        "driver": setup_cuda.driver() if CUDA else None,
+        "platform": f"{sys.platform}-{platform.machine().lower()}",
+        "debug": DEBUG,
+    }
+    return json.dumps(fields, indent=2) + "\n"
+
+
+if WINDOWS:
+    # The kernels are written in the vectors that GCC and Clang share; cl.exe has none.
+    os.environ.setdefault("CXX", "clang-cl")

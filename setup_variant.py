@@ -1,0 +1,35 @@
+"""Which variant is built, as the environment asks for it, and the version it gets."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+import setup_cuda
+
+ROOT = Path(__file__).absolute().parent
+BINDINGS = ("stable", "native")
+BINDING = os.environ.get("LLTM_BINDING", "stable")
+CUDA = os.environ.get("LLTM_CUDA") == "1"
+DEBUG = os.environ.get("LLTM_DEBUG") == "1"
+
+if BINDING not in BINDINGS:
+    raise SystemExit(f"LLTM_BINDING must be {' or '.join(BINDINGS)}, got {BINDING!r}")
+
+
+def package_version() -> str:
+    """The version, marked with its torch where it serves one torch only, and with its CUDA."""
+    text = (ROOT / "lltm" / "_version.py").read_text(encoding="utf-8")
+    match = re.search(r'__version__ = "(.+)"', text)
+    if match is None:
+        raise SystemExit('lltm/_version.py: expected a line __version__ = "...", found none')
+    version = match.group(1)
+    marks = []
+    if BINDING == "native":
+        major, minor = installed_version("torch").split(".")[:2]
+        marks.append(f"torch{major}.{minor}")
+    if CUDA:
+        marks.append(f"cu{setup_cuda.release().split('.')[0]}")
+    return f"{version}+{'.'.join(marks)}" if marks else version
