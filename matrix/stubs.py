@@ -35,8 +35,6 @@ SYMBOL_ENTRY = struct.Struct("<IBBHQQ")
 UNDEFINED, KIND, OBJECT = 0, 0xF, 1
 # Without the bit that marks a version as hidden.
 VERSION_INDEX = 0x7FFF
-# The section that nvcc puts machine code and PTX for GPUs in.
-DEVICE_CODE = ".nv_fatbin"
 
 
 @dataclass(frozen=True)
@@ -146,30 +144,6 @@ def version_script(wanted: Iterable[Wanted]) -> str:
         f"{version} {{ global: {' '.join(f'{name};' for name in sorted(names))} }};\n"
         for version, names in sorted(versions.items())
     )
-
-
-def blank_device_code(site_packages: Path) -> int:
-    """Fill the GPU programs in torch's libraries with zeros, and return their bytes.
-
-    They are nine tenths of libtorch_cuda, and beside the stubs nothing ever reads them; zeros are
-    packed, hashed and unpacked at once.
-    """
-    blanked = 0
-    for path in site_packages.glob("torch/lib/*.so*"):
-        with path.open("r+b") as file:
-            section = ELFFile(file).get_section_by_name(DEVICE_CODE)
-            if section is None:
-                continue
-            begin, size = int(section["sh_offset"]), int(section["sh_size"])
-            # Cut out and grown again, so that the zeros take no room on the disk either.
-            file.seek(begin + size)
-            behind = file.read()
-            file.truncate(begin)
-            file.truncate(begin + size)
-            file.seek(begin + size)
-            file.write(behind)
-            blanked += size
-    return blanked
 
 
 def write(site_packages: Path) -> tuple[str, ...]:

@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 PARTS = Path(__file__).parent / "parts"
 SUBDIRS = ("linux-64", "noarch")
 # What decides how a wheel becomes a package.
-WHEEL_SOURCES = ("matrix/conda/wheels.py", "matrix/stubs.py", "matrix/conda/parts/pytorch")
+WHEEL_SOURCES = (
+    "matrix/conda/wheels.py",
+    "matrix/device_code.py",
+    "matrix/stubs.py",
+    "matrix/conda/parts/pytorch",
+)
 
 
 class ChannelFailed(Exception):  # noqa: N818  # read by the user as the reason the session stops

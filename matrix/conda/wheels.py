@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from rattler_build import assemble_package
 
-from matrix import stubs
+from matrix import device_code, stubs
 from matrix.audit.torches import find_torch
 from matrix.conda import rendered
 from matrix.config import series
@@ -34,8 +34,12 @@ CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
 # The recipe's host and build needs, beside what the suite needs.
 BUILD = ("ninja", "pip", "setuptools>=77", "wheel")
 COMPILER = "gxx_linux-64"
-# Two thirds of torch's Python, that `import torch` leaves alone.
-NOT_IMPORTED = r"/torch/(_dynamo|_inductor|distributed|onnx|testing)/"
+# Python that neither `import torch`, torch.testing, pip nor pytest loads: two thirds of it.
+NOT_IMPORTED = (
+    r"/torch/(_dynamo|_inductor|distributed|onnx|testing)/"
+    r"|/sympy/(combinatorics|parsing|physics|stats)/"
+    r"|/(networkx|pygments|tests)/"
+)
 # `installer` would wrap an interpreter with a space in its name in a shell script.
 PLACEHOLDER = "/python"
 
@@ -144,10 +148,11 @@ def package(wheel: Path, place: Place, scratch: Path, channel: Path, glibc: str)
         needs.append(f"__glibc >={glibc}")
         if build.startswith("cuda"):
             stubs.write(unpacked.site_packages)
-            stubs.blank_device_code(unpacked.site_packages)
+            for library in unpacked.site_packages.glob("torch/lib/*.so*"):
+                device_code.take_out(library)
             _forget_nvidia(unpacked)
         _libraries_to_prefix(unpacked)
-        _compile(unpacked, place)
+    _compile(unpacked, place)
     made = assemble_package(
         name,
         unpacked.version,
