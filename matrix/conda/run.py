@@ -53,6 +53,8 @@ def run(this: Session) -> Results:
         environments = [test_environment(this, lanes, *solved) for solved in solutions]
         tested = [test_package(this, lanes, package) for package in packages]
         proofs = [*metadata, *prove(this, lanes, packages)]
+        # Beside what takes longest.
+        lanes.submit("clean up", partial(shutil.rmtree, this.scratch, ignore_errors=True))
     results = Results(
         tool=this.tool,
         channel_bytes=this.channel.size,
@@ -64,7 +66,6 @@ def run(this: Session) -> Results:
         rendered=tuple(all_rendered(this, packages)),
         not_run=tuple(not_run(this)),
     )
-    shutil.rmtree(this.scratch, ignore_errors=True)
     results = dataclasses.replace(results, seconds=time.monotonic() - started)
     write_json(this.folder / "report.json", results.to_json())
     return results

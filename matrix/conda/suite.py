@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from matrix.config import Suite
 
 # As matrix.toml calls them.
-FULL, CORE, VALUES = "full", "core", "values"
+FULL = ("slow", "quick")
+CORE, VALUES = "core", "values"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Wanted:
     @property
     def tag(self) -> str:
         """A name for files."""
-        return f"{self.place.tag}-cuda" if self.driver else self.place.tag
+        name = f"{self.place.tag}-{self.suite}"
+        return f"{name}-cuda" if self.driver else name
 
     @property
     def label(self) -> str:
@@ -66,12 +68,13 @@ class Wanted:
 
 
 def wanted(this: Session) -> tuple[Wanted, ...]:
-    """The full suite where users meet the package, its core elsewhere.
+    """The full suite where users meet the package, in two environments, its core elsewhere.
 
     The CUDA package holds the same kernels for the CPU: its values are compared once more.
     """
     first, *others = this.places
-    found = [Wanted(first, None, FULL), *(Wanted(place, None, CORE) for place in others)]
+    found = [Wanted(first, None, half) for half in FULL]
+    found += [Wanted(place, None, CORE) for place in others]
     if this.cuda is not None:
         found.append(Wanted(others[-1], this.cuda, VALUES))
     return tuple(found)
@@ -168,9 +171,6 @@ def _run(trial: Trial, installed: Installed) -> EnvironmentResult:
     work.mkdir(parents=True)
     junit, log = work / "junit.xml", trial.logs / f"suite-{want.tag}.log"
     command = ["python", "-m", "pytest", "-c", str(home / "pyproject.toml"), "-q"]
-    if want.suite == FULL:
-        # A file's tests share what is expensive to build, and stay in one process.
-        command += ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     command += ["-o", f"cache_dir={work}/cache", "-o", "junit_family=xunit1"]
     command += [f"--junitxml={junit}", *suite.arguments]
     command += [str(home / path) for path in suite.paths]
