@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 
 import cases
 import torch
@@ -80,11 +82,24 @@ def _fully_sharded(rank: int) -> None:
 CHECKS = {"DistributedDataParallel": _data_parallel, "FSDP2": _fully_sharded}
 
 
-def run(rank: int, check: str, store: str) -> None:
-    """Join the other process through gloo, then compare gradients with a single process's."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
+def _wrong(check: str, rank: int) -> str:
     try:
         CHECKS[check](rank)
+    except AssertionError as error:
+        return str(error) or "an assertion"
+    return ""
+
+
+def run(rank: int, folder: str) -> None:
+    """Join the other process through gloo, then compare gradients with a single process's.
+
+    What is wrong, by check, goes to ``RANK.json``; any other error ends both processes.
+    """
+    torch.set_num_threads(1)
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=WORLD)
+    try:
+        wrong = {check: _wrong(check, rank) for check in CHECKS}
     finally:
         dist.destroy_process_group()
+    Path(folder, f"{rank}.json").write_text(json.dumps(wrong), encoding="utf-8")

@@ -110,7 +110,8 @@ def premultiplied_cell(
 def test_the_floor_counts_the_products_that_torch_counts(
     case: workloads.Case, work: workloads.Work
 ) -> None:
-    row = Row(case, torch.float32, 1, work)
+    few = case if case.steps is None else replace(case, steps=3)  # the others count as the second
+    row = Row(few, torch.float32, 1, work)
     function = {"cell": premultiplied_cell, "sequence": competitors.premultiplied}[case.op]
     with contest.setting(row):
         arguments = competitors.arguments(row)
