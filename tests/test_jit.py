@@ -76,25 +76,26 @@ def test_nothing_is_compiled_at_import(tmp_path: Path) -> None:
     assert not list(copy.cache.iterdir())
 
 
-def test_a_second_load_compiles_nothing(copy: InstalledCopy) -> None:
+def test_a_second_load_waits_for_a_living_build_with_a_message_and_compiles_nothing(
+    copy: InstalledCopy,
+) -> None:
     before = times(copy)
     assert before
-    load(copy)
+    with FileLock(folder(copy) / "lltm.lock"):
+        process = copy.start("-c", LOAD)
+        assert process.stderr is not None
+        assert "another process is building" in process.stderr.readline()
+        assert process.poll() is None
+    out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, err
+    assert out.split()[-1] == "jit"
     assert times(copy) == before
 
 
-def test_a_change_compiles_only_what_it_touches(copy: InstalledCopy) -> None:
+def test_after_a_killed_build_a_change_compiles_only_what_it_touches(copy: InstalledCopy) -> None:
     before = times(copy)
     changed = copy.package / "csrc" / "cpu" / "kernels.cpp"
     changed.write_text(changed.read_text(encoding="utf-8") + "// touched\n", encoding="utf-8")
-    load(copy)
-    after = times(copy)
-    assert {name for name in after if after[name] != before[name]} == {"kernels.o"}
-
-
-def test_a_build_that_is_killed_leaves_nothing_to_wait_for(copy: InstalledCopy) -> None:
-    changed = copy.package / "csrc" / "cpu" / "kernels.cpp"
-    changed.write_text(changed.read_text(encoding="utf-8") + "// again\n", encoding="utf-8")
     process = copy.start("-c", LOAD)
     lock = folder(copy) / "lock"
     while not lock.exists():
@@ -105,17 +106,8 @@ def test_a_build_that_is_killed_leaves_nothing_to_wait_for(copy: InstalledCopy) 
     assert lock.exists()
     assert f"taking over {lock}" in load(copy)
     assert not lock.exists()
-
-
-def test_a_living_build_is_waited_for_with_a_message(copy: InstalledCopy) -> None:
-    with FileLock(folder(copy) / "lltm.lock"):
-        process = copy.start("-c", LOAD)
-        assert process.stderr is not None
-        assert "another process is building" in process.stderr.readline()
-        assert process.poll() is None
-    out, err = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, err
-    assert out.split()[-1] == "jit"
+    after = times(copy)
+    assert {name for name in after if after[name] != before[name]} == {"kernels.o"}
 
 
 def test_a_compiler_that_fails_is_an_import_error(tmp_path: Path) -> None:
