@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from lltm import _library
-from matrix import config
+from matrix import config, files
 from matrix.conda.variants import package_version
 from matrix.release import sbom, tags, version
 from matrix.release.__main__ import hold, main
@@ -217,3 +219,30 @@ def test_the_package_asks_for_the_torch_of_the_matrix() -> None:
 def test_the_build_names_the_library_as_the_package_looks_for_it() -> None:
     (table,) = re.findall(r"LIBRARY = (\{.+?\})\.get\(sys\.platform, \"(.+?)\"\)", SETUP)
     assert {**ast.literal_eval(table[0]), "linux": table[1]} == _library.NAMES
+
+
+PREPARE = """
+import sys
+sys.modules["torch"] = None  # importing it fails
+from setuptools import build_meta
+print(build_meta.prepare_metadata_for_build_wheel(sys.argv[1]))
+"""
+
+
+def test_the_metadata_is_prepared_without_torch(tmp_path: Path) -> None:
+    for name in (*files.SOURCES, "LICENSE", "MANIFEST.in", "README.md"):
+        source = config.ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy2)(source, tmp_path / name)
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARE, "made"],
+        cwd=tmp_path,
+        env={**os.environ, "LLTM_BINDING": "native"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (metadata,) = tmp_path.glob("made/*.dist-info/METADATA")
+    torch = config.series(importlib.metadata.version("torch"))
+    lines = metadata.read_text(encoding="utf-8").splitlines()
+    assert f"Version: {package_version()}+torch{torch}" in lines
