@@ -132,13 +132,13 @@ def prove(
     files = Run("files", "reproducible", (str(PROOFS / OF_FILES),), this.folder)
     record = this.folder / "work" / "proofs.json"
     key = text_hash(*(p.sha256 for p in packages), this.channel.key, source_hash("tests/conda"))
-    begun = [lanes.submit(installation.step, installation)]
     known = read_json(record)
     if known and known["key"] == key:
-        kept = [ProofResult(**row | {"kept": True}) for row in known["proofs"]]
-        return [*begun, done(kept)]
-    record.unlink(missing_ok=True)
-    return [*begun, lanes.submit(files.step, partial(_recorded, files, record, key))]
+        shown = done([ProofResult(**row | {"kept": True}) for row in known["proofs"]])
+    else:
+        record.unlink(missing_ok=True)
+        shown = lanes.submit(files.step, partial(_recorded, files, record, key))
+    return [shown, lanes.submit(installation.step, installation)]
 
 
 def _recorded(run: Run, record: Path, key: str) -> list[ProofResult]:

@@ -51,8 +51,8 @@ def run(this: Session) -> Results:
         write_context(this, packages, solutions)
         # The longest first.
         environments = [test_environment(this, lanes, *solved) for solved in solutions]
-        tested = [test_package(this, lanes, package) for package in packages]
         proofs = [*metadata, *prove(this, lanes, packages)]
+        tested = [test_package(this, lanes, package) for package in packages]
         # Beside what takes longest.
         lanes.submit("clean up", partial(shutil.rmtree, this.scratch, ignore_errors=True))
     results = Results(
