@@ -51,10 +51,10 @@ def run(this: Session) -> Results:
         write_context(this, packages, solutions)
         # The longest first.
         environments = [test_environment(this, lanes, *solved) for solved in solutions]
+        # Beside what takes longest; all that follows links files, and makes few.
+        lanes.submit("clean up", partial(shutil.rmtree, this.scratch, ignore_errors=True))
         proofs = [*metadata, *prove(this, lanes, packages)]
         tested = [test_package(this, lanes, package) for package in packages]
-        # Beside what takes longest.
-        lanes.submit("clean up", partial(shutil.rmtree, this.scratch, ignore_errors=True))
     results = Results(
         tool=this.tool,
         channel_bytes=this.channel.size,

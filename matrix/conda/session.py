@@ -38,7 +38,7 @@ class Session:
 
     @property
     def scratch(self) -> Path:
-        """What is unpacked and built in, to be taken away after the last task has begun.
+        """What is unpacked and built in, to be taken away after the builds.
 
         Not before: a file system may not use a freed inode again for minutes, and looks for another
         one by one. With ten thousands freed, making a file took longer than writing it.
