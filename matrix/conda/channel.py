@@ -93,6 +93,7 @@ class Channel:
                 package = wheels.package(wheel, place, unpacked, self.folder, glibc)
             except (OSError, RattlerBuildError) as error:
                 raise ChannelFailed(f"{wheel.name} cannot be made a package: {error}") from None
+            wheels.forget(wheel, unpacked)
             made.append(package)
             if package.name.startswith("libtorch-"):
                 made += self._build("pytorch", _torch_values(package))

@@ -52,7 +52,8 @@ def run(this: Session) -> Results:
         # The longest first.
         environments = [test_environment(this, lanes, *solved) for solved in solutions]
         # Beside what takes longest; all that follows links files, and makes few.
-        lanes.submit("clean up", partial(shutil.rmtree, this.scratch, ignore_errors=True))
+        wheels = partial(shutil.rmtree, this.channel.scratch, ignore_errors=True)
+        lanes.submit("clean up after the channel", wheels)
         proofs = [*metadata, *prove(this, lanes, packages)]
         tested = [test_package(this, lanes, package) for package in packages]
     results = Results(
@@ -66,6 +67,7 @@ def run(this: Session) -> Results:
         rendered=tuple(all_rendered(this, packages)),
         not_run=tuple(not_run(this)),
     )
+    shutil.rmtree(this.scratch, ignore_errors=True)
     results = dataclasses.replace(results, seconds=time.monotonic() - started)
     write_json(this.folder / "report.json", results.to_json())
     return results

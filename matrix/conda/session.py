@@ -34,11 +34,12 @@ class Session:
     @property
     def channel(self) -> channel.Channel:
         """The channel of this machine's parts."""
-        return channel.Channel(self.folder / "channel", self.scratch, self.logs / "channel.log")
+        scratch, log = self.scratch / "channel", self.logs / "channel.log"
+        return channel.Channel(self.folder / "channel", scratch, log)
 
     @property
     def scratch(self) -> Path:
-        """What is unpacked and built in, to be taken away after the builds.
+        """What is unpacked and built in; the channel's is taken away after the builds, all at the end.
 
         Not before: a file system may not use a freed inode again for minutes, and looks for another
         one by one. With ten thousands freed, making a file took longer than writing it.

@@ -40,6 +40,8 @@ NOT_IMPORTED = (
     r"|/sympy/(combinatorics|parsing|physics|stats)/"
     r"|/(networkx|pygments|tests)/"
 )
+# Bytes; a few hundred files that hold most of it.
+LARGE = 1 << 20
 # `installer` would wrap an interpreter with a space in its name in a shell script.
 PLACEHOLDER = "/python"
 
@@ -199,6 +201,16 @@ def _compile(unpacked: Unpacked, place: Place) -> None:
     command += ["-x", NOT_IMPORTED, str(unpacked.site_packages)]
     # It also tells of templates that are no Python; what is imported is compiled or it fails there.
     subprocess.run(command, capture_output=True, check=False)
+
+
+def forget(wheel: Path, unpacked: Path) -> None:
+    """Empty what is packed now, or the disk will be busy with writing it.
+
+    The small files stay, and none of them is deleted: see `Session.scratch`.
+    """
+    for path in (wheel, *unpacked.rglob("*")):
+        if path.is_file() and path.stat().st_size > LARGE:
+            os.truncate(path, 0)
 
 
 def _forget_nvidia(unpacked: Unpacked) -> None:

@@ -214,3 +214,15 @@ def test_nvcc_is_asked_for_its_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert local.find_nvcc() == local.Nvcc("13.0", "13.0.88", Path("/usr/local/cuda-13.0"))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))
     assert local.find_nvcc() is None
+
+
+def test_what_is_packed_is_emptied_and_not_deleted(tmp_path: Path) -> None:
+    packed, unpacked = tmp_path / "torch.whl", tmp_path / "torch"
+    (unpacked / "lib").mkdir(parents=True)
+    library, small = unpacked / "lib" / "libtorch.so", unpacked / "small.py"
+    for path in (packed, library):
+        path.write_bytes(bytes(wheels.LARGE + 1))
+    small.write_text("1")
+    (unpacked / "link.so").symlink_to(library)
+    wheels.forget(packed, unpacked)
+    assert [path.stat().st_size for path in (packed, library, small)] == [0, 0, 1]
