@@ -39,7 +39,7 @@ class Session:
 
     @property
     def scratch(self) -> Path:
-        """What is unpacked and built in; the channel's is taken away after the builds, all at the end.
+        """What is unpacked and built in; the channel's goes after the builds, the rest at the end.
 
         Not before: a file system may not use a freed inode again for minutes, and looks for another
         one by one. With ten thousands freed, making a file took longer than writing it.
