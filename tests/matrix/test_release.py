@@ -233,6 +233,7 @@ def test_the_metadata_is_prepared_without_torch(tmp_path: Path) -> None:
     for name in (*files.SOURCES, "LICENSE", "MANIFEST.in", "README.md"):
         source = config.ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy2)(source, tmp_path / name)
+    (tmp_path / "made").mkdir()
     done = subprocess.run(
         [sys.executable, "-c", PREPARE, "made"],
         cwd=tmp_path,
