@@ -91,7 +91,7 @@ class Channel:
             unpacked = folder / wheel.name.partition("-")[0]
             try:
                 package = wheels.package(wheel, place, unpacked, self.folder, glibc)
-            except (OSError, RattlerBuildError) as error:
+            except (OSError, ValueError, RattlerBuildError) as error:
                 raise ChannelFailed(f"{wheel.name} cannot be made a package: {error}") from None
             wheels.forget(wheel, unpacked)
             made.append(package)

@@ -48,7 +48,14 @@ def part(channel: Channel, name: str, key: str, made: list[str]) -> Part:
     return Part(name, key, make)
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RattlerBuildError("x")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        ValueError("libtorch_cuda.so has no note"),
+        RattlerBuildError("x"),
+    ],
+)
 def test_a_wheel_that_cannot_be_packed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
