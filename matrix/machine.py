@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,18 +173,19 @@ def this_platform() -> str:
 
 
 def this_machine() -> Machine:
-    """Look around."""
-    default = default_compiler()
-    compilers = find_compilers()
+    """Look around; what takes time is that each program is started and asked."""
+    with ThreadPoolExecutor() as pool:
+        pythons, compilers = pool.submit(find_pythons), pool.submit(find_compilers)
+        default, nvcc = default_compiler(), find_nvcc()
     # The default one first: the order of rows, and of the report, follows it.
-    ordered = [c for c in compilers if default and c.label == default.label]
-    ordered += [c for c in compilers if c not in ordered]
+    ordered = [c for c in compilers.result() if default and c.label == default.label]
+    ordered += [c for c in compilers.result() if c not in ordered]
     return Machine(
         running=running_python(),
-        pythons=find_pythons(),
+        pythons=pythons.result(),
         compilers=tuple(ordered),
         default=default,
         platform=this_platform(),
         gpu=shutil.which("nvidia-smi") is not None,
-        nvcc=find_nvcc(),
+        nvcc=nvcc,
     )
