@@ -70,6 +70,13 @@ def test_the_tables_say_what_was_shown() -> None:
     assert rows == {"linux-64": ["lltm", "cpu", "none"], "win-64": ["none", "lltm", "cpu"]}
 
 
+def test_a_package_that_runs_nothing_is_not_said_to_have_run_something() -> None:
+    bare = dataclasses.replace(PACKAGE, tests=())
+    text = printed(dataclasses.replace(RESULTS, packages=(bare,)))
+    assert "of its contents passed" in text
+    assert "0/0" not in text
+
+
 def test_what_is_kept_from_an_earlier_run_says_so() -> None:
     kept = dataclasses.replace(ENVIRONMENT, kept=True)
     assert "60.0" in printed(RESULTS)
