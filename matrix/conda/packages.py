@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -62,8 +63,8 @@ class Package:
     kept: PackageResult | None = None
 
 
-def make_packages(this: Session, lanes: Lanes, outputs: list[Output]) -> list[Package]:
-    """Build what is missing.
+def make_packages(this: Session, lanes: Lanes, outputs: list[Output]) -> Iterator[Package]:
+    """Build what is missing; each package as soon as it is there.
 
     Kept from an earlier run is what passed there and is made of the same content.
 
@@ -78,23 +79,24 @@ def make_packages(this: Session, lanes: Lanes, outputs: list[Output]) -> list[Pa
     forget_others(this.shop.output, (one for one in outputs if one.key in kept))
     for one in missing:
         _forget(this.shop.output, one)
-    built = dict(zip((one.key for one in missing), _build(this, lanes, missing), strict=True))
+    yield from kept.values()
+    for one, built in _build(this, lanes, missing):
+        yield Package(one, built, sha256(built.path), keys[one.key])
     build.index(this.shop.output)
-    made = {
-        one.key: Package(one, built[one.key], sha256(built[one.key].path), keys[one.key])
-        for one in missing
-    }
-    return [(made | kept)[one.key] for one in outputs]
 
 
-def _build(this: Session, lanes: Lanes, missing: list[Output]) -> list[build.Built]:
+def _build(
+    this: Session, lanes: Lanes, missing: list[Output]
+) -> Iterator[tuple[Output, build.Built]]:
     tool = build.tool(this.tool)
-    begun = []
+    begun = {}
     for one in missing:
-        begun.append(lanes.submit(f"{one.key}: build", partial(tool.build, this.shop, one)))
+        future = lanes.submit(f"{one.key}: build", partial(tool.build, this.shop, one))
+        begun[future] = one
         if not tool.many_at_once:
-            begun[-1].result()
-    return [future.result() for future in begun]
+            future.result()
+    for future in as_completed(begun):
+        yield begun[future], future.result()
 
 
 def test_package(this: Session, lanes: Lanes, package: Package) -> Future[PackageResult]:
@@ -149,7 +151,11 @@ def _forget(output: Path, wanted: Output) -> None:
 
 @dataclass(frozen=True)
 class Bench:
-    """What a built package is tested and audited with."""
+    """What a built package is tested and audited with.
+
+    Attributes:
+        uris: channels of what it needs; itself it brings along.
+    """
 
     uris: tuple[str, ...]
     logs: Path

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PROOFS = config.ROOT / "tests" / "conda"
 METADATA = config.ROOT / "tests" / "matrix"
-# Shown of the packages' files alone, by building one again: not done twice for the same files.
+# Shown of a package's file alone, by building it again: not done twice for the same file.
 OF_FILES = "test_reproducible.py"
 # Shown from metadata alone; many cases each, so a row of the table is a file.
 OF_METADATA = {
@@ -41,11 +41,15 @@ LIMIT_S = 1800.0
 
 
 def write_context(
-    this: Session, packages: Iterable[Package], solutions: Iterable[tuple[Wanted, Solution]]
-) -> None:
-    """Tell the proofs what there is."""
+    this: Session,
+    name: str,
+    packages: Iterable[Package],
+    solutions: Iterable[tuple[Wanted, Solution]] = (),
+) -> Path:
+    """Tell a run of the proofs what there is, in a file, and return that."""
+    path = this.folder / "work" / f"proofs-{name}.json"
     write_json(
-        this.folder / "context.json",
+        path,
         {
             "channels": [str(folder) for folder in this.channels],
             "parts": str(this.channel.folder),
@@ -71,6 +75,7 @@ def write_context(
             ],
         },
     )
+    return path
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,14 @@ class Run:
         name: of its log and its JUnit file.
         what: it shows.
         arguments: for pytest, the tests first.
+        context: what there is, where they need it.
     """
 
     name: str
     what: str
     arguments: tuple[str, ...]
     folder: Path
+    context: Path | None = None
 
     @property
     def step(self) -> str:
@@ -104,7 +111,7 @@ class Run:
         # The suite's own conftest imports lltm, which is not installed here.
         command += [f"--confcutdir={tests if tests.is_dir() else tests.parent}"]
         command += [f"--junitxml={junit}", *self.arguments]
-        context = {CONTEXT: str(self.folder / "context.json")}
+        context = {CONTEXT: str(self.context)} if self.context else {}
         code = logged(command, log, cwd=config.ROOT, limit=LIMIT_S, env=context)
         found = read_proofs(junit)
         if not found or (code and not any(proof.status == FAILED for proof in found)):
@@ -121,24 +128,31 @@ def prove_metadata(this: Session, lanes: Lanes) -> list[Future[list[ProofResult]
     return [lanes.submit(run.step, partial(_summed, run)) for run in runs]
 
 
-def prove(
-    this: Session, lanes: Lanes, packages: Iterable[Package]
-) -> list[Future[list[ProofResult]]]:
-    """Run tests/conda against what was built; kept is what the same files showed."""
-    ignored = f"--ignore={PROOFS / OF_FILES}"
-    installation = Run(
-        "installation", "relocatable, removable, no trace", (str(PROOFS), ignored), this.folder
-    )
-    files = Run("files", "reproducible", (str(PROOFS / OF_FILES),), this.folder)
-    record = this.folder / "work" / "proofs.json"
-    key = text_hash(*(p.sha256 for p in packages), this.channel.key, source_hash("tests/conda"))
+def prove_reproducible(this: Session, lanes: Lanes, package: Package) -> Future[list[ProofResult]]:
+    """Build a package again; kept is what the same file showed."""
+    context = write_context(this, "files", [package])
+    run = Run("files", "reproducible", (str(PROOFS / OF_FILES),), this.folder, context)
+    record = this.folder / "work" / "proofs-kept.json"
+    key = text_hash(package.sha256, this.channel.key, source_hash("tests/conda"))
     known = read_json(record)
     if known and known["key"] == key:
-        shown = done([ProofResult(**row | {"kept": True}) for row in known["proofs"]])
-    else:
-        record.unlink(missing_ok=True)
-        shown = lanes.submit(files.step, partial(_recorded, files, record, key))
-    return [shown, lanes.submit(installation.step, installation)]
+        return done([ProofResult(**row | {"kept": True}) for row in known["proofs"]])
+    record.unlink(missing_ok=True)
+    return lanes.submit(run.step, partial(_recorded, run, record, key))
+
+
+def prove_installation(
+    this: Session,
+    lanes: Lanes,
+    packages: Iterable[Package],
+    solutions: Iterable[tuple[Wanted, Solution]],
+) -> Future[list[ProofResult]]:
+    """Run the rest of tests/conda against all that was built and solved."""
+    what = "relocatable, removable, no trace"
+    arguments = (str(PROOFS), f"--ignore={PROOFS / OF_FILES}")
+    context = write_context(this, "installation", packages, solutions)
+    run = Run("installation", what, arguments, this.folder, context)
+    return lanes.submit(run.step, run)
 
 
 def _recorded(run: Run, record: Path, key: str) -> list[ProofResult]:

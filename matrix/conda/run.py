@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from matrix.conda import build, channel, rendered
 from matrix.conda.lanes import lanes as open_lanes
 from matrix.conda.packages import make_packages, test_package
-from matrix.conda.proofs import prove, prove_metadata, write_context
+from matrix.conda.proofs import prove_installation, prove_metadata, prove_reproducible
 from matrix.conda.results import RenderedResult, Results
 from matrix.conda.suite import solve_for, test_environment, wanted
 from matrix.config import ROOT
@@ -46,25 +46,32 @@ def run(this: Session) -> Results:
     with open_lanes(this.steps) as lanes:
         metadata = make_channel(this, lanes)
         outputs = build.local_variants(this.tools, this.places, this.shop.variants)
-        packages = make_packages(this, lanes, outputs)
+        packages: dict[str, Package] = {}
+        tested: dict[str, Future[PackageResult]] = {}
+        proofs = metadata
+        # What needs no more than one package fills the time until the last of them is there.
+        for package in make_packages(this, lanes, outputs):
+            key = package.output.key
+            packages[key] = package
+            if key == outputs[0].key:
+                proofs.append(prove_reproducible(this, lanes, package))
+            tested[key] = test_package(this, lanes, package)
         solutions = [(want, solve_for(this, want)) for want in wanted(this)]
-        write_context(this, packages, solutions)
         # The longest first.
         environments = [test_environment(this, lanes, *solved) for solved in solutions]
-        # Beside what takes longest; all that follows links files, and makes few.
+        proofs.append(prove_installation(this, lanes, packages.values(), solutions))
+        # Beside the last of the work, as the disk is what it waits for.
         wheels = partial(shutil.rmtree, this.channel.scratch, ignore_errors=True)
         lanes.submit("clean up after the channel", wheels)
-        proofs = [*metadata, *prove(this, lanes, packages)]
-        tested = [test_package(this, lanes, package) for package in packages]
     results = Results(
         tool=this.tool,
         channel_bytes=this.channel.size,
         channel_packages=len(list(this.channel.folder.glob("*/*.conda"))),
         seconds=0.0,
-        packages=tuple(told(this, package) for package in tested),
+        packages=tuple(told(this, tested[output.key]) for output in outputs),
         environments=tuple(environment.result() for environment in environments),
         proofs=tuple(proof for shown in proofs for proof in shown.result()),
-        rendered=tuple(all_rendered(this, packages)),
+        rendered=tuple(all_rendered(this, packages.values())),
         not_run=tuple(not_run(this)),
     )
     shutil.rmtree(this.scratch, ignore_errors=True)

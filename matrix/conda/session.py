@@ -39,7 +39,7 @@ class Session:
 
     @property
     def scratch(self) -> Path:
-        """What is unpacked and built in; the channel's goes after the builds, the rest at the end.
+        """What is unpacked and built in; it goes at the end.
 
         Not before: a file system may not use a freed inode again for minutes, and looks for another
         one by one. With ten thousands freed, making a file took longer than writing it.
@@ -70,7 +70,9 @@ class Session:
     @property
     def bench(self) -> Bench:
         """What the packages are tested and audited with."""
-        return Bench(tuple(self.shop.uris), self.logs, policies(self.matrix, self.places))
+        return Bench(
+            (self.channel.folder.resolve().as_uri(),), self.logs, policies(self.matrix, self.places)
+        )
 
     @property
     def cuda(self) -> str | None:
