@@ -40,6 +40,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         default=build.PY_RATTLER_BUILD,
         help="what builds the recipe (default: %(default)s)",
     )
+    parser.add_argument(
+        "--native",
+        action="store_true",
+        help=f"build, test and audit {rendered.NATIVE}, too, as the programs of --tool always do",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     parser.add_argument(
         "--write",
@@ -67,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     steps = Steps(console)
     try:
         with steps.running():
-            results = run(session(FOLDER, chosen.tool, steps))
+            results = run(session(FOLDER, chosen.tool, chosen.native, steps))
     except STOPPED as error:
         console.print(f"error: {error}", style="red", highlight=False, markup=False)
         return 2

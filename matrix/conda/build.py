@@ -214,6 +214,15 @@ def tool(name: str) -> Tool:
     return TOOLS[name]
 
 
+def packages(chosen: Tool, native: bool) -> tuple[str, ...]:
+    """The packages to build: the native binding's only where it is asked for, or comes anyway.
+
+    Compiled for one torch, beside the one library that serves all, it takes a tenth of the session.
+    """
+    every = native or not chosen.many_at_once
+    return tuple(name for name in rendered.PACKAGES if every or name != rendered.NATIVE)
+
+
 def local_variants(tools: Toolchain, places: Sequence[Place], path: Path) -> list[rendered.Output]:
     """Keep of the committed variants what can be built here, and return what that makes.
 

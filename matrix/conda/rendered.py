@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from rattler_build import RenderedVariant
 
 
+PACKAGES = ("lltm", "lltm-tests", "lltm-native")
+"""Those of the recipe, in the order they are built in."""
+NATIVE = "lltm-native"
+
+
 @dataclass(frozen=True)
 class Output:
     """A package that one variant makes; `pin_*` expressions stay as the recipe has them."""
@@ -74,8 +79,7 @@ def outputs(platform: str) -> list[Output]:
 
 
 def _order(package: Output) -> tuple[int, int, str]:
-    names = ("lltm", "lltm-tests", "lltm-native")
-    return names.index(package.name), package.number, package.build
+    return PACKAGES.index(package.name), package.number, package.build
 
 
 def golden(platform: str) -> list[dict[str, Any]]:

@@ -45,7 +45,8 @@ def run(this: Session) -> Results:
     os.environ["RATTLER_CACHE_DIR"] = str(this.cache.parent)
     with open_lanes(this.steps) as lanes:
         metadata = make_channel(this, lanes)
-        outputs = build.local_variants(this.tools, this.places, this.shop.variants)
+        variants = build.local_variants(this.tools, this.places, this.shop.variants)
+        outputs = [output for output in variants if output.name in this.packages]
         packages: dict[str, Package] = {}
         tested: dict[str, Future[PackageResult]] = {}
         proofs = metadata
@@ -146,6 +147,8 @@ def all_rendered(this: Session, packages: Iterable[Package]) -> list[RenderedRes
 def not_run(this: Session) -> list[str]:
     """What this machine could not show, and why."""
     found = []
+    if rendered.NATIVE not in this.packages:
+        found.append(f"{rendered.NATIVE}: `nox -s conda -- --native` builds and tests it, too")
     if len({place.series for place in this.places}) == 1:
         found.append("a second Python: this machine has one that can be packaged")
     if this.cuda is None:

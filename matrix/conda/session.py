@@ -21,10 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """The machine, the matrix and the folders."""
+    """The machine, the matrix and the folders.
+
+    Attributes:
+        tool: what builds, as `build.TOOLS` calls it.
+        packages: the names of those that are built.
+    """
 
     folder: Path
     tool: str
+    packages: tuple[str, ...]
     matrix: config.Matrix
     facts: conda_facts.Facts
     tools: local.Toolchain
@@ -91,7 +97,7 @@ class Session:
         return (self.shop.output, self.channel.folder)
 
 
-def session(folder: Path, tool: str, steps: Steps) -> Session:
+def session(folder: Path, tool: str, native: bool, steps: Steps) -> Session:
     """Look at the machine.
 
     Raises:
@@ -99,10 +105,10 @@ def session(folder: Path, tool: str, steps: Steps) -> Session:
         NoCompiler: no g++.
         BuildFailed: the tool asked for is not there.
     """
-    build.tool(tool)
+    packages = build.packages(build.tool(tool), native)
     matrix = config.load()
     with steps.step("look for interpreters and compilers"):
         machine = this_machine()
         tools = local.toolchain(machine)
         places = conda_places.places(matrix, machine)
-    return Session(folder, tool, matrix, conda_facts.load(), tools, places, steps)
+    return Session(folder, tool, packages, matrix, conda_facts.load(), tools, places, steps)

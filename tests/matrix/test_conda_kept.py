@@ -44,7 +44,14 @@ class Run:
         tools: Any = SimpleNamespace(nvcc=None)
         facts: Any = None
         self.session = Session(
-            folder, "py-rattler-build", config.load(), facts, tools, (PLACE,), Steps(console)
+            folder=folder,
+            tool="py-rattler-build",
+            packages=("lltm",),
+            matrix=config.load(),
+            facts=facts,
+            tools=tools,
+            places=(PLACE,),
+            steps=Steps(console),
         )
         monkeypatch.setattr(build, "index", lambda output: None)
         monkeypatch.setattr(build, "tool", lambda name: self)

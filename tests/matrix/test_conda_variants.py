@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from matrix import config
-from matrix.conda import facts, variants
+from matrix.conda import build, facts, variants
 
 DOCUMENT = config.read_toml(config.PATH)
 
@@ -68,3 +68,18 @@ def test_a_wrong_section_is_refused(change: dict[str, object], message: str) -> 
     document["conda"].update(change)
     with pytest.raises(config.ConfigError, match=message):
         facts.parse(document)
+
+
+@pytest.mark.parametrize(
+    ("tool", "native", "built"),
+    [
+        ("py-rattler-build", False, ("lltm", "lltm-tests")),
+        ("py-rattler-build", True, ("lltm", "lltm-tests", "lltm-native")),
+        ("conda-build", False, ("lltm", "lltm-tests", "lltm-native")),
+    ],
+)
+def test_the_native_package_is_built_where_asked_for(
+    tool: str, native: bool, built: tuple[str, ...]
+) -> None:
+    """Or by a program that builds every output of a recipe, whatever it is asked for."""
+    assert build.packages(build.TOOLS[tool], native) == built
