@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +16,14 @@ import pytest
 from rich.console import Console
 
 from matrix import config
-from matrix.conda import build, packages, suite
+from matrix.conda import build, packages, proofs, suite
 from matrix.conda.build import Built
 from matrix.conda.channel import Channel
 from matrix.conda.lanes import done
 from matrix.conda.lanes import lanes as open_lanes
 from matrix.conda.places import Place
 from matrix.conda.rendered import Output
-from matrix.conda.results import FAILED, PASSED, EnvironmentResult, PackageResult
+from matrix.conda.results import FAILED, PASSED, EnvironmentResult, PackageResult, ProofResult
 from matrix.conda.session import Session
 from matrix.conda.steps import Steps
 from matrix.machine import Interpreter
@@ -147,6 +150,45 @@ def test_a_killed_build_leaves_no_result_to_be_misled_by(
         with pytest.raises(KeyboardInterrupt):
             run.make()
     assert run.make()[1] == BUILT
+
+
+def test_a_package_is_there_before_the_one_beside_it_is_built(run: Run) -> None:
+    """What needs no more than the first is begun while the second is built."""
+    beside = Output("lltm", "0.1.0", "cuda130_h2_1300", 1300, {})
+    first_is_known = threading.Event()
+
+    def build_it(output: Output) -> Built:
+        if output == beside:
+            assert first_is_known.wait(timeout=10)
+        return run.build(run.session.shop, output)
+
+    with ThreadPoolExecutor(2) as pool:
+        outputs = {f"{output.key}: build": output for output in (beside, PACKAGE)}
+        lanes: Any = SimpleNamespace(submit=lambda name, _: pool.submit(build_it, outputs[name]))
+        made = packages.make_packages(run.session, lanes, [beside, PACKAGE])
+        assert next(made).output == PACKAGE
+        first_is_known.set()
+        assert [package.output for package in made] == [beside]
+
+
+def test_a_rebuild_is_kept_for_the_same_file_only(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes: Any = run
+    (package,) = packages.make_packages(run.session, lanes, [PACKAGE])
+    status = FAILED
+    monkeypatch.setattr(proofs.Run, "__call__", lambda _: [ProofResult("x", status, 1.0)])
+
+    def rebuild(sha256: str) -> tuple[str, bool]:
+        of = dataclasses.replace(package, sha256=sha256)
+        (shown,) = proofs.prove_reproducible(run.session, lanes, of).result()
+        return shown.status, shown.kept
+
+    assert rebuild("1") == (FAILED, False)
+    status = PASSED
+    assert rebuild("1") == (PASSED, False)
+    assert rebuild("1") == (PASSED, True)
+    assert rebuild("2") == (PASSED, False)
 
 
 RUN = ["install, the full suite"]
