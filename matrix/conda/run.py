@@ -54,7 +54,7 @@ def run(this: Session) -> Results:
         for package in make_packages(this, lanes, outputs):
             key = package.output.key
             packages[key] = package
-            if key == outputs[0].key:
+            if key == outputs[0].key:  # lltm for the CPU
                 proofs.append(prove_reproducible(this, lanes, package))
             tested[key] = test_package(this, lanes, package)
         solutions = [(want, solve_for(this, want)) for want in wanted(this)]
