@@ -44,12 +44,11 @@ def run(this: Session) -> Results:
     # rattler and rattler-build keep what they unpack there, and nothing in the user's own cache.
     os.environ["RATTLER_CACHE_DIR"] = str(this.cache.parent)
     with open_lanes(this.steps) as lanes:
-        metadata = make_channel(this, lanes)
+        proofs = make_channel(this, lanes)
         variants = build.local_variants(this.tools, this.places, this.shop.variants)
         outputs = [output for output in variants if output.name in this.packages]
         packages: dict[str, Package] = {}
         tested: dict[str, Future[PackageResult]] = {}
-        proofs = metadata
         # What needs no more than one package fills the time until the last of them is there.
         for package in make_packages(this, lanes, outputs):
             key = package.output.key
