@@ -62,7 +62,7 @@ class KeptSine(torch.autograd.Function):
 
 
 class SavedSine(torch.autograd.Function):
-    """sin(constant * x) and cos(constant * x): the mend.
+    """sin(constant * x) and cos(constant * x): the fix.
 
     What backward needs is an output, so it can be saved; a saved output comes back with this very
     function as its history, and backward says what its gradient is.

@@ -39,7 +39,7 @@ def test_a_kept_tensor_breaks_the_second_derivative_only(example, x):
         gradgradcheck(example.kept_sine, (x, 3.0))
 
 
-def test_a_saved_tensor_mends_it(example, x):
+def test_a_saved_tensor_fixes_it(example, x):
     assert gradcheck(example.saved_sine, (x, 3.0))
     assert gradgradcheck(example.saved_sine, (x, 3.0))
 
