@@ -35,6 +35,8 @@ BINDING_SOURCES = {
     "stable": ["csrc/stable/binding.cpp"],
     "native": ["csrc/native/binding.cpp"],
 }
+# Of every library, with CUDA kernels or without.
+COMMON_SOURCES = ["csrc/host/single_threaded.cpp"]
 CPU_SOURCES = ["csrc/cpu/kernels.cpp", *(f"csrc/cpu/kernels_{n}.cpp" for n in INSTRUCTION_SETS)]
 
 
@@ -103,7 +105,7 @@ def library() -> Extension:
     """The library with the schemas and the CPU kernels; it holds no Python."""
     return Extension(
         "lltm.lib.liblltm",
-        sources=BINDING_SOURCES[BINDING] + CPU_SOURCES,
+        sources=BINDING_SOURCES[BINDING] + CPU_SOURCES + COMMON_SOURCES,
         include_dirs=cpp_extension.include_paths(),
         library_dirs=cpp_extension.library_paths(),
         libraries=["torch_cpu", "c10"],
@@ -123,7 +125,7 @@ def cuda_library() -> Extension:
         raise SystemExit("LLTM_CUDA=1 builds on Linux only; leave it out here")
     return Extension(
         "lltm.lib.liblltm_cuda",
-        sources=[f"csrc/{BINDING}/cuda_binding.cpp"],
+        sources=[f"csrc/{BINDING}/cuda_binding.cpp", *COMMON_SOURCES],
         include_dirs=cpp_extension.include_paths(),
         library_dirs=cpp_extension.library_paths(),
         libraries=["torch_cuda", "torch_cpu", "c10"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,19 @@ def test_foreign_library(
     assert reason is not None
     for word in words:
         assert word in reason
+
+
+def newest_glibc(library: Path) -> tuple[int, ...]:
+    """The newest C library that a shared library takes a symbol from."""
+    versions = re.findall(rb"GLIBC_(\d+)\.(\d+)", library.read_bytes())
+    return max(tuple(map(int, version)) for version in versions)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has glibc")
+def test_it_loads_on_every_system_that_this_torch_loads_on() -> None:
+    ours = Path(lltm.__file__).with_name("lib") / "liblltm.so"
+    torchs = Path(torch.__file__).with_name("lib") / "libtorch_python.so"
+    assert newest_glibc(ours) <= newest_glibc(torchs)
 
 
 def test_missing_library(tmp_path: Path) -> None:
