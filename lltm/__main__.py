@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 import lltm
-from lltm import _library, backends
+from lltm import _library, _processor, backends
 
-FACTS = ("lltm", "python", "torch", "cuda of torch", "processor")
+FACTS = ("lltm", "python", "torch", "cuda of torch")
 
 
 def _library_facts() -> tuple[dict[str, Any] | None, str | None]:
@@ -38,9 +38,12 @@ def report() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda of torch": torch.version.cuda,
-        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "processor": _processor.read().to_json(),
+        "instruction_sets_in_use": {
+            "lltm": None if problem else torch.ops.lltm.cpu_capability(),
+            **_processor.in_use(),
+        },
         "library": library,
-        "instruction_set": None if problem else torch.ops.lltm.cpu_capability(),
         "backends": [
             {
                 "name": backend.name,
@@ -57,15 +60,21 @@ def report() -> dict[str, Any]:
     }
 
 
+def _shown(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {size >> 10} KiB" for name, size in value.items())
+    return ", ".join(value) if isinstance(value, (list, tuple)) else value
+
+
 def _print(facts: dict[str, Any]) -> None:
     rows = {name: facts[name] for name in FACTS}
+    rows |= {f"processor {name}": _shown(value) for name, value in facts["processor"].items()}
+    rows |= {f"{name} uses": value for name, value in facts["instruction_sets_in_use"].items()}
     if facts["library"] is not None:
-        rows |= {f"library {name}": value for name, value in facts["library"].items()}
-        rows["instruction set in use"] = facts["instruction_set"]
+        rows |= {f"library {name}": _shown(value) for name, value in facts["library"].items()}
     width = max(len(name) for name in rows)
     for name, value in rows.items():
-        shown = ", ".join(value) if isinstance(value, (list, tuple)) else value
-        print(f"{name:<{width}}  {'-' if shown in (None, '') else shown}")
+        print(f"{name:<{width}}  {'-' if value in (None, '') else value}")
     for backend in facts["backends"]:
         mark = "available" if backend["available"] else "not here "
         print(f"backend {backend['name']:<{width - 8}}  {mark}  {backend['source']}")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import lltm
-from lltm import _library
+from lltm import _library, _processor
 
 BUILD = _library.build()
 
@@ -83,6 +83,11 @@ def test_explanation(tmp_path: Path) -> None:
     assert facts["sound"] is True
     assert facts["lltm"] == lltm.__version__
     assert facts["torch"] == torch.__version__
+    assert facts["processor"] == json.loads(json.dumps(_processor.read().to_json()))
+    assert facts["instruction_sets_in_use"] == {
+        "lltm": torch.ops.lltm.cpu_capability(),
+        **_processor.in_use(),
+    }
     assert {row["name"] for row in facts["backends"] if row["available"]} == {
         row.name for row in lltm.backends.available()
     }
