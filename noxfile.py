@@ -23,8 +23,8 @@ TORCH = next(
     for release in MATRIX["torch"]
     if release["version"].startswith(f"{MATRIX['stable']['headers']}.")
 )
-# What is left of the suite without the tests of the repository's own tool.
-OF_THE_OP = ("--ignore=tests/matrix", "--ignore=tests/conda")
+# What is left of the suite without the tests of the conda packages.
+OF_THE_OP = ("--ignore=tests/conda",)
 # A file's tests stay in one process, as some share a build; files in the order of their names, or
 # the few long ones would come last. (pytest 9.2 knows no xdist_group: pytest-xdist issue 1386.)
 IN_PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -34,6 +34,11 @@ CXX_SOURCES = ("*.h", "*.inc", "*.cpp", "*.cu", "*.cuh")
 def install(session: nox.Session, *groups: str) -> None:
     """Install dependency groups of pyproject.toml."""
     session.install(*nox.project.dependency_groups(PYPROJECT, *groups))
+
+
+def install_torchproof(session: nox.Session, *extras: str) -> None:
+    """Install the matrix's tool from its folder, with the extras that a session uses."""
+    session.install("--editable", f"./torchproof[{','.join(extras)}]" if extras else "./torchproof")
 
 
 def install_for_gpu(session: nox.Session, *groups: str) -> None:
@@ -59,6 +64,7 @@ def install_lltm(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Check format, lint and types, of Python and C++."""
     install(session, "lint")
+    install_torchproof(session, "conda", "page", "release", "workflows")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     sources = sorted(path for kind in CXX_SOURCES for path in Path("csrc").rglob(kind))
@@ -70,10 +76,13 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Build the wheel, install it, and run the test suite; arguments go to pytest."""
-    install(session, "build", "test", "matrix", "conda", "release", "workflows")
+    install(session, "build", "test")
+    install_torchproof(session, "conda", "release", "workflows")
     session.install(f"torch=={TORCH}")
     install_lltm(session)
     session.run("pytest", *(session.posargs or IN_PARALLEL))
+    if not session.posargs:
+        session.run("pytest", "torchproof/tests", *IN_PARALLEL)
 
 
 @nox.session
@@ -89,6 +98,7 @@ def examples(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the pages into build/docs, warnings as errors, and execute every code block."""
     install(session, "build", "docs")
+    install_torchproof(session, "conda")
     session.install(f"torch=={TORCH}")
     install_lltm(session)
     session.run("sphinx-build", "-E", "-W", "--keep-going", "-q", "docs", "build/docs")
@@ -98,52 +108,53 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def matrix(session: nox.Session) -> None:
     """Build, audit, test and time the rows of matrix.toml; `-- --help` lists the options."""
-    install(session, "matrix")
-    session.run("python", "-m", "matrix", *session.posargs)
+    install_torchproof(session)
+    session.run("python", "-m", "torchproof", *session.posargs)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
     """Race lltm against everyone else and the floors: `-- --full --compare STORED.json`."""
-    install(session, "build", "test", "matrix")
+    install(session, "build", "test")
+    install_torchproof(session)
     session.install(f"torch=={TORCH}")
     install_lltm(session)
-    session.run("python", "-m", "matrix.bench", *session.posargs)
+    session.run("python", "-m", "torchproof.bench", *session.posargs)
 
 
 @nox.session
 def page(session: nox.Session) -> None:
     """Look at the matrix's report in headless Chromium, wide and narrow: `-- [FILE]`."""
-    install(session, "matrix", "page")
-    session.run("python", "-m", "matrix.page.check", *session.posargs)
+    install_torchproof(session, "page")
+    session.run("python", "-m", "torchproof.page.check", *session.posargs)
 
 
 @nox.session
 def crossload(session: nox.Session) -> None:
     """Load every wheel into every torch; fails where the audit foretold something else."""
-    install(session, "matrix")
-    session.run("python", "-m", "matrix.crossload", *session.posargs)
+    install_torchproof(session)
+    session.run("python", "-m", "torchproof.crossload", *session.posargs)
 
 
 @nox.session
 def conda(session: nox.Session) -> None:
     """Build, test and install the conda packages, with or without conda; `-- --help`."""
-    install(session, "conda")
-    session.run("python", "-m", "matrix.conda", *session.posargs)
+    install_torchproof(session, "conda")
+    session.run("python", "-m", "torchproof.conda", *session.posargs)
 
 
 @nox.session
 def audit(session: nox.Session) -> None:
     """Audit the ABI of binaries: `nox -s audit -- FILE... [--json] [--against TORCH_DIR...]`."""
-    install(session, "audit")
-    session.run("python", "-m", "matrix.audit", *session.posargs)
+    install_torchproof(session)
+    session.run("python", "-m", "torchproof.audit", *session.posargs)
 
 
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Build the sdist and this platform's wheel into dist/; compare, tag, audit, describe them."""
-    install(session, "release")
-    session.run("python", "-m", "matrix.release", "build")
+    install_torchproof(session, "release")
+    session.run("python", "-m", "torchproof.release", "build")
 
 
 @nox.session
@@ -158,43 +169,43 @@ def wheel_tests(session: nox.Session) -> None:
 @nox.session
 def release_check(session: nox.Session) -> None:
     """Check the version, the changelog and the files in dist/; `-- --tag v0.1.0 --json`."""
-    install(session, "release")
-    session.run("python", "-m", "matrix.release", "check", *session.posargs)
+    install_torchproof(session, "release")
+    session.run("python", "-m", "torchproof.release", "check", *session.posargs)
 
 
 @nox.session
 def compilers(session: nox.Session) -> None:
     """Install the compilers that a tier's rows name, from Debian's packages; `-- --tier pr`."""
-    install(session, "matrix")
-    session.run("python", "-m", "matrix.compilers", *session.posargs)
+    install_torchproof(session)
+    session.run("python", "-m", "torchproof.compilers", *session.posargs)
 
 
 @nox.session
 def platforms(session: nox.Session) -> None:
     """Print the platforms that wheels are built for, as JSON."""
-    install(session, "release")
-    session.run("python", "-m", "matrix.release", "platforms")
+    install_torchproof(session, "release")
+    session.run("python", "-m", "torchproof.release", "platforms")
 
 
 @nox.session
 def release_notes(session: nox.Session) -> None:
     """Write the changelog's entry of this version to build/notes.md."""
-    install(session, "release")
-    session.run("python", "-m", "matrix.release", "notes")
+    install_torchproof(session, "release")
+    session.run("python", "-m", "torchproof.release", "notes")
 
 
 @nox.session
 def workflows(session: nox.Session) -> None:
     """Lint .github with zizmor, check-jsonschema and actionlint."""
-    install(session, "workflows")
-    session.run("python", "-m", "matrix.workflows", "lint")
+    install_torchproof(session, "workflows")
+    session.run("python", "-m", "torchproof.workflows", "lint")
 
 
 @nox.session
 def rehearse(session: nox.Session) -> None:
     """Run ci.yml here, every job in a clone of HEAD; `-- --jobs lint,rows --rows 2` for a part."""
-    install(session, "workflows")
-    session.run("python", "-m", "matrix.workflows", "rehearse", *session.posargs)
+    install_torchproof(session, "workflows")
+    session.run("python", "-m", "torchproof.workflows", "rehearse", *session.posargs)
 
 
 @nox.session
@@ -221,8 +232,8 @@ def tomorrow(session: nox.Session) -> None:
 @nox.session
 def report_nightly(session: nox.Session) -> None:
     """Open an issue on a failed nightly, or add to it, with GitHub's gh; `-- RUN_ADDRESS`."""
-    install(session, "workflows")
-    session.run("python", "-m", "matrix.workflows", "issue", *session.posargs)
+    install_torchproof(session, "workflows")
+    session.run("python", "-m", "torchproof.workflows", "issue", *session.posargs)
 
 
 @nox.session
@@ -235,17 +246,18 @@ def gpu(session: nox.Session) -> None:
 @nox.session(name="cuda-report")
 def cuda_report(session: nox.Session) -> None:
     """Registers, spills and wide accesses of every CUDA kernel; needs nvcc: `-- --arch sm_90`."""
-    install(session, "matrix", "cuda")
-    session.run("python", "-m", "matrix.cuda_report", *session.posargs)
+    install_torchproof(session, "cuda")
+    session.run("python", "-m", "torchproof.cuda_report", *session.posargs)
 
 
 @nox.session(name="bench-cuda")
 def bench_cuda(session: nox.Session) -> None:
     """Race the CUDA kernels against everyone else and the floors; needs a GPU and nvcc."""
-    install_for_gpu(session, "build", "test", "matrix")
+    install_for_gpu(session, "build", "test")
+    install_torchproof(session)
     # Where it cannot be installed, the race reports it as not run.
     session.run("python", "-m", "pip", "install", "flashrnn", success_codes=range(256))
-    session.run("python", "-m", "matrix.bench", "--cuda", *session.posargs)
+    session.run("python", "-m", "torchproof.bench", "--cuda", *session.posargs)
 
 
 @nox.session(name="sanitize-cuda")

@@ -11,7 +11,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ["PREFIX"]) / "share" / "lltm"
 NOT_SHIPPED = shutil.ignore_patterns(
-    "__pycache__", "conda", "cuda_shim", "examples", "matrix", "test_cuda_shim.py"
+    "__pycache__", "conda", "cuda_shim", "examples", "test_cuda_shim.py"
 )
 
 shutil.copytree(SOURCE / "tests", TARGET / "tests", ignore=NOT_SHIPPED)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-# The repository's tool; last in line, so that `import lltm` never means the source.
-sys.path.append(str(ROOT))
 
 
 @dataclass(frozen=True)

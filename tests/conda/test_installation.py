@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from matrix.conda.install import install, link
-from matrix.conda.solving import detect, solve
+from torchproof.conda.install import install, link
+from torchproof.conda.solving import detect, solve
 
 if TYPE_CHECKING:
     from conftest import Context

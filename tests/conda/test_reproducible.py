@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from conda_package_streaming.extract import extract
 from rattler_build import Package
-
-from matrix.conda.packages import SOURCES
+from torchproof.conda.packages import SOURCES
 
 if TYPE_CHECKING:
     from conftest import Context

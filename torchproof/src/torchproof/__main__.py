@@ -1,0 +1,208 @@
+"""`python -m torchproof`: what `nox -s matrix` runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from torchproof import config, readme, report, rules
+from torchproof.conda import variants
+from torchproof.machine import this_machine
+from torchproof.plan import Placed, expand, place, select
+from torchproof.processes import Stopped
+from torchproof.progress import Progress
+from torchproof.results import FAILED, NOT_RUN, Result, kept
+from torchproof.run import build, run, tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Committed files that are made from matrix.toml: each module can check() and write() its own.
+MADE = (readme, variants)
+BUILD = config.ROOT / "build" / "matrix"
+INTERRUPTED = 130
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="nox -s matrix --", description="Build, audit, test and time the rows of matrix.toml."
+    )
+    parser.add_argument("--tier", default="local", help="the rows to run (default: %(default)s)")
+    parser.add_argument(
+        "--select",
+        metavar="KEY=VALUE,...",
+        help="only rows with these values: torch=2.15,python=3.12",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only check matrix.toml and what is made from it"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="only write what is made from matrix.toml anew"
+    )
+    parser.add_argument("--list", action="store_true", help="only list the rows")
+    parser.add_argument("--build", action="store_true", help="only build the rows' wheels")
+    parser.add_argument(
+        "--prebuilt", action="store_true", help="build nothing: a row whose wheel is missing fails"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="run nothing: report what earlier runs have kept"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="a row that was not run counts as failed"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="rows at a time (default: one a core, %(default)s)",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="run only what is missing, failed or changed"
+    )
+    chosen = parser.parse_args(argv)
+    if chosen.jobs < 1:
+        parser.error(f"--jobs must be at least 1, got {chosen.jobs}")
+    return chosen
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; 0 when nothing failed."""
+    chosen = arguments(argv)
+    console = Console(stderr=chosen.json)
+    try:
+        if chosen.write:
+            for made in MADE:
+                made.write()
+            return 0
+        matrix = config.load()
+        broken = [*map(str, rules.violations(matrix))]
+        if chosen.check:
+            broken += [line for made in MADE for line in made.check()]
+        if chosen.check or broken:
+            return check(broken, console)
+        placed = place(matrix, expand(matrix, chosen.tier), this_machine())
+        if chosen.select:
+            placed = select(placed, chosen.select)
+    except config.ConfigError as error:
+        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        return 2
+    if chosen.list:
+        return list_rows(matrix, placed, console, as_json=chosen.json)
+    if chosen.report:
+        return conclude(tuple(kept(BUILD / "rows", p) for p in placed), chosen, console)
+    return run_rows(matrix, placed, chosen, console)
+
+
+def check(troubles: list[str], console: Console) -> int:
+    """Tell what is wrong, a line each; on standard output as JSON when the console is elsewhere."""
+    if console.stderr:
+        print(json.dumps(troubles, indent=1))
+    for trouble in troubles:
+        console.print(trouble, style="red", highlight=False, markup=False, soft_wrap=True)
+    if not troubles:
+        console.print("matrix.toml: every rule holds, and what is made from it is up to date")
+    return 1 if troubles else 0
+
+
+def listed(matrix: config.Matrix, placed: Placed) -> dict[str, Any]:
+    """A row with what a workflow needs to run it elsewhere."""
+    platform = matrix.platform(placed.row.platform)
+    return asdict(placed.row) | {
+        "id": placed.row.id,
+        "missing": placed.missing,
+        "runner": platform.runner,
+        "proven": platform.proven,
+    }
+
+
+def list_rows(
+    matrix: config.Matrix, placed: tuple[Placed, ...], console: Console, *, as_json: bool
+) -> int:
+    """Print the rows."""
+    if as_json:
+        print(json.dumps([listed(matrix, p) for p in placed]))
+    else:
+        console.print(report.plan_table(placed))
+    return 0
+
+
+def run_rows(
+    matrix: config.Matrix,
+    placed: tuple[Placed, ...],
+    chosen: argparse.Namespace,
+    console: Console,
+) -> int:
+    """Run the rows and report."""
+    try:
+        with Progress(console) as progress:
+            shared = tools(
+                matrix,
+                this_machine(),
+                BUILD,
+                progress,
+                chosen.jobs,
+                prebuilt=chosen.prebuilt,
+            )
+            if chosen.build:
+                results = build(placed, shared, jobs=chosen.jobs)
+            else:
+                results = run(placed, shared, jobs=chosen.jobs, resume=chosen.resume)
+    except (KeyboardInterrupt, Stopped):
+        console.print("interrupted: what is proven is kept; go on with --resume", style="yellow")
+        return INTERRUPTED
+    except OSError as error:
+        console.print(
+            f"error: {error}; what is proven is kept: mend it and go on with --resume",
+            style="red",
+            highlight=False,
+            markup=False,
+        )
+        return 2
+    return conclude(results, chosen, console)
+
+
+def conclude(results: tuple[Result, ...], chosen: argparse.Namespace, console: Console) -> int:
+    """Write the report; the exit code."""
+    document = report.write(BUILD, chosen.tier, results)
+    if chosen.json:
+        print(json.dumps(document, indent=1))
+    console.print(report.summary(results))
+    console.print(f"report: {shown(BUILD / 'index.html')}, {shown(BUILD / 'report.json')}")
+    built = [] if chosen.build else different_builds(results)
+    for sentence in built:
+        console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
+    bad = {FAILED, NOT_RUN} if chosen.strict and not chosen.build else {FAILED}
+    return 1 if built or any(result.status in bad for result in results) else 0
+
+
+def different_builds(results: Iterable[Result]) -> list[str]:
+    """A sentence for each wheel that was not one file in every row that names it."""
+    hashes: dict[str, set[str]] = {}
+    for result in results:
+        if result.artifact:
+            hashes.setdefault(result.artifact["name"], set()).add(result.artifact["sha256"])
+    return [
+        f"{name}: the rows were run on {len(found)} different wheels of this name; "
+        "run them again without --resume"
+        for name, found in hashes.items()
+        if len(found) > 1
+    ]
+
+
+def shown(path: Path) -> str:
+    """A path as the user would type it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

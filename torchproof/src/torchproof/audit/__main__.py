@@ -1,0 +1,112 @@
+"""`python -m torchproof.audit FILE...`: audit artifacts; 1 when a rule fails, 2 on bad input."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from torchproof.audit.architectures import images_of
+from torchproof.audit.artifact import ArtifactError
+from torchproof.audit.audit import audit
+from torchproof.audit.policy import Ceilings, Policy, default_policy
+from torchproof.audit.report import render, to_json
+from torchproof.audit.rules import RULES
+from torchproof.audit.torches import NotTorchError
+
+
+def _ceilings(text: str) -> Ceilings:
+    """`glibc=2.28,cxxabi=1.3.11`; a name that is left out has no ceiling."""
+    known = {field.name for field in fields(Ceilings)}
+    values = dict(part.partition("=")[::2] for part in text.split(",") if part)
+    if not values or set(values) - known or not all(values.values()):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: write NAME=VERSION,... with names out of {', '.join(sorted(known))}"
+        )
+    return Ceilings(**values)
+
+
+def _architectures(text: str) -> tuple[str, ...]:
+    entries = tuple(part for part in text.replace(";", ",").split(",") if part)
+    try:
+        images_of(entries)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return entries
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m torchproof.audit", description=__doc__)
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help=".so, .whl, .conda or folder"
+    )
+    parser.add_argument("--json", action="store_true", help="write the report as JSON")
+    parser.add_argument("--rules", action="store_true", help="list the rules and stop")
+    parser.add_argument(
+        "--against",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="TORCH_DIR",
+        help="installed torches (the package, its site-packages or its environment)",
+    )
+    parser.add_argument("--binding", choices=("stable", "native"), help="the declared binding")
+    parser.add_argument("--target", help="the lowest torch a stable binary must load on: 2.10")
+    parser.add_argument("--torch", help="the torch it was compiled against: 2.13")
+    parser.add_argument("--python", help="none, abi3 or cpython-311")
+    parser.add_argument("--cuda", help="the CUDA release it is for, 13.0, or cpu")
+    parser.add_argument(
+        "--cuda-architectures", type=_architectures, metavar="LIST", help="8.0,9.0a,9.0+PTX"
+    )
+    parser.add_argument(
+        "--ceilings", type=_ceilings, metavar="LIST", help="glibc=2.28,glibcxx=3.4.24,cxxabi=1.3.11"
+    )
+    parser.add_argument("--platform", help="manylinux_2_28_x86_64")
+    parser.add_argument("--debug", action="store_true", help="it is a debug build")
+    parser.add_argument("--needed", nargs="+", metavar="PATTERN", help="libraries it may also link")
+    parser.add_argument(
+        "--exports", nargs="+", metavar="PATTERN", help="symbols it may also export"
+    )
+    return parser
+
+
+def _policy(options: argparse.Namespace) -> Policy:
+    given = {field.name: getattr(options, field.name, None) for field in fields(Policy)}
+    declared = {name: value for name, value in given.items() if value not in (None, False)}
+    declared.update((name, tuple(declared.get(name, ()))) for name in ("needed", "exports"))
+    return replace(default_policy(), **declared)
+
+
+def _list_rules(console: Console) -> None:
+    for rule in RULES:
+        console.print(f"[bold]{rule.id}[/bold]: {rule.why} {rule.fix}", highlight=False)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Audit what the command line names."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    console = Console(soft_wrap=False)
+    if options.rules:
+        _list_rules(console)
+        return 0
+    if not options.files:
+        parser.error("name at least one FILE to audit")
+    try:
+        reports = [audit(file, _policy(options), options.against) for file in options.files]
+    except (ArtifactError, NotTorchError) as error:
+        print(f"audit: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(to_json(reports))
+    else:
+        for report in reports:
+            render(report, console)
+    return 0 if all(report.ok for report in reports) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

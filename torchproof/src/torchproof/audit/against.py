@@ -1,0 +1,132 @@
+"""Will a library load into a torch installation? The loader's own search, done without loading.
+
+A library that Python opens finds a symbol in the interpreter, then in itself and the libraries it
+names, breadth first. `import torch` has loaded torch's own libraries by then, so a NEEDED entry
+that names one of them is found by name alone. The names of CPython's C API are taken as given.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from torchproof.audit import symbols
+from torchproof.audit.system import (
+    Provider,
+    find_library,
+    find_symbols,
+    library_folders,
+    read_provider,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from torchproof.audit.elf import Elf
+    from torchproof.audit.facts import Facts
+    from torchproof.audit.torches import Torch
+
+Outcome = Literal["loads", "fails", "unsafe"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What happens when a library is loaded into one torch; `reason` is one sentence.
+
+    `missing` holds every symbol, version or library that is not there, in the order in which the
+    loader complains.
+    """
+
+    torch: str
+    path: str
+    outcome: Outcome
+    reason: str
+    missing: tuple[str, ...] = ()
+
+
+def resolve(
+    elf: Elf, facts: Facts, torch: Torch, built_on: str | None, siblings: Iterable[Path] = ()
+) -> Verdict:
+    """Say what happens when a library is loaded into one torch.
+
+    Args:
+        elf: the library.
+        facts: its facts.
+        torch: the installation.
+        built_on: the torch series whose headers it was compiled against; None when nobody says.
+        siblings: libraries that are installed with it.
+    """
+
+    def verdict(outcome: Outcome, reason: str, missing: Iterable[str] = ()) -> Verdict:
+        return Verdict(torch.version, str(torch.path), outcome, reason, tuple(missing))
+
+    places = list(_places(elf, torch, siblings))
+    core = torch.path / "lib" / "libtorch_cpu.so"
+    if core.is_file() and (machine := read_provider(core).machine) != elf.machine:
+        return verdict("fails", f"it is for {elf.machine}, this torch for {machine}")
+    found = {name: find_library(name, places, elf.machine) for name in elf.needed}
+    lost = [name for name, provider in found.items() if provider is None]
+    if lost:
+        return verdict("fails", f"the library {lost[0]} is not there", lost)
+    versions = [
+        f"{need.version} of {need.library}"
+        for need in elf.versions
+        if (provider := found.get(need.library)) and provider.versions
+        if need.version not in provider.versions
+    ]
+    if versions:
+        return verdict("fails", f"{versions[0]} is too new for this system", versions)
+    missing = _missing(elf, [p for p in found.values() if p], places)
+    if missing:
+        return verdict("fails", f"undefined symbol: {symbols.brief(missing[0])}", missing)
+    danger = _danger(facts, torch, built_on)
+    return verdict("unsafe", danger) if danger else verdict("loads", "every symbol is there")
+
+
+def _danger(facts: Facts, torch: Torch, built_on: str | None) -> str | None:
+    """Why a library whose every symbol is there must not be loaded all the same."""
+    if facts.binding == "native" and built_on is None:
+        return "a native library, and nothing says which torch it was built on"
+    if facts.binding == "native" and built_on != torch.series:
+        return f"a native library built on torch {built_on}: layouts differ where names agree"
+    # A run-time inside the library is nobody else's: it shares the driver's context, no symbol.
+    major = facts.cuda_runtime
+    if major and torch.cuda and major != int(torch.cuda.split(".")[0]):
+        return f"it brings the run-time of CUDA {major} into a torch on CUDA {torch.cuda}"
+    return None
+
+
+def _places(elf: Elf, torch: Torch, siblings: Iterable[Path]) -> Iterator[Path]:
+    """Where the loader finds libraries, in order: those already loaded, the rpath, the system's."""
+    yield torch.path / "lib"
+    yield from sorted((torch.path.parent / "nvidia").glob("*/lib"))
+    for entry in elf.search_path:
+        origin = str(elf.path.parent)
+        yield Path(entry.replace("$ORIGIN", origin).replace("${ORIGIN}", origin))
+    yield from dict.fromkeys(sibling.parent for sibling in siblings)
+    prefix = torch.path.parents[3]
+    if (prefix / "conda-meta").is_dir():
+        yield prefix / "lib"
+    yield from library_folders()
+
+
+def _missing(elf: Elf, providers: list[Provider], places: list[Path]) -> list[str]:
+    """The symbols that no library in reach defines, in the order in which the loader binds them."""
+    wanted = dict.fromkeys(
+        symbol.name
+        for symbol in elf.undefined
+        if not symbol.weak and not symbols.is_python(symbol.name)
+    )
+    queue, seen = deque(providers), {provider.path for provider in providers}
+    while queue and wanted:
+        provider = queue.popleft()
+        for name in find_symbols(provider.path, wanted):
+            del wanted[name]
+        for name in provider.needed:
+            found = find_library(name, places, elf.machine)
+            if found and found.path not in seen:
+                seen.add(found.path)
+                queue.append(found)
+    return list(wanted)

@@ -1,0 +1,154 @@
+"""What the audit is given, opened up as libraries: a .so, a wheel, a folder, a conda package."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import zipfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conda_package_streaming.extract import extract
+from packaging.metadata import Metadata
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from torchproof.audit.elf import is_elf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from packaging.tags import Tag
+
+
+class ArtifactError(ValueError):
+    """The file cannot be audited; the message says what was expected, what came and what to do."""
+
+
+# torch's own libraries, also under the names that auditwheel gives to grafted ones.
+TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)(?:[_-][\w-]+)?(?:\.[0-9a-f]{8})?\.so[.\d]*")
+
+
+def is_torch_library(name: str) -> bool:
+    """Whether a file name is that of one of torch's own libraries."""
+    return TORCH_LIBRARY.fullmatch(name) is not None
+
+
+@dataclass(frozen=True)
+class Member:
+    """One library of an artifact; `name` is its path inside the artifact."""
+
+    name: str
+    path: Path
+
+    @property
+    def is_torch(self) -> bool:
+        """Whether it is one of torch's own libraries."""
+        return is_torch_library(self.path.name)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An opened artifact, with what a wheel says of itself.
+
+    Attributes:
+        name: its file name.
+        members: its shared libraries.
+        tags: a wheel's tags; empty for anything else.
+        torch: the one torch series a wheel asks for, by `Requires-Dist: torch==2.13.*` or a local
+            version such as `+torch2.13`; None when it names none.
+    """
+
+    name: str
+    members: tuple[Member, ...]
+    tags: frozenset[Tag] = frozenset()
+    torch: str | None = None
+
+    @property
+    def bundled(self) -> tuple[Member, ...]:
+        """The libraries of torch packed with others; torch's own packages bundle nothing."""
+        own = tuple(member for member in self.members if member.is_torch)
+        return own if len(own) < len(self.members) else ()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Artifact]:
+    """Open an artifact for the length of a `with` block.
+
+    Raises:
+        ArtifactError: nothing there, of no known kind, damaged, or without a shared library.
+    """
+    if not path.exists():
+        raise ArtifactError(f"{path} does not exist; name a .so, a wheel, a .conda or a folder")
+    with tempfile.TemporaryDirectory(prefix="audit-") as folder:
+        yield _open(path, Path(folder))
+
+
+def _open(path: Path, scratch: Path) -> Artifact:
+    if path.is_dir():
+        return _folder(path.name or str(path), path)
+    if path.suffix == ".whl":
+        return _wheel(path, scratch)
+    if path.suffix == ".conda" or path.name.endswith(".tar.bz2"):
+        return _conda(path, scratch)
+    if is_elf(path):
+        return Artifact(path.name, (Member(path.name, path),))
+    raise ArtifactError(
+        f"{path} is no ELF library, wheel, .conda package or folder; name one of these"
+    )
+
+
+def _folder(name: str, root: Path) -> Artifact:
+    members = tuple(
+        Member(str(file.relative_to(root)), file)
+        for file in sorted(root.rglob("*"))
+        if _is_library(file)
+    )
+    if not members:
+        raise ArtifactError(f"{name} holds no ELF shared library; there is nothing to audit")
+    return Artifact(name, members)
+
+
+def _is_library(file: Path) -> bool:
+    """Whether a file is a shared library by name (`x.so`, `x.so.1.2`) and by content."""
+    named = file.suffix == ".so" or ".so." in file.name
+    return named and file.is_file() and not file.is_symlink() and is_elf(file)
+
+
+def _wheel(path: Path, scratch: Path) -> Artifact:
+    try:
+        _, version, _, tags = parse_wheel_filename(path.name)
+        with zipfile.ZipFile(path) as wheel:
+            wheel.extractall(scratch)
+    except (InvalidWheelFilename, zipfile.BadZipFile) as error:
+        raise ArtifactError(f"{path} is no well-formed wheel: {error}; build it again") from error
+    torch = _named_torch(version.local or "") or _pinned_torch(scratch)
+    return replace(_folder(path.name, scratch), tags=tags, torch=torch)
+
+
+def _named_torch(local_version: str) -> str | None:
+    """The torch series in a local version: "torch2.13", "cu130torch2.13"."""
+    match = re.search(r"torch(\d+\.\d+)", local_version)
+    return match[1] if match else None
+
+
+def _pinned_torch(root: Path) -> str | None:
+    """The torch series that the metadata of an unpacked wheel pins with `==`."""
+    for metadata in root.glob("*.dist-info/METADATA"):
+        wanted = Metadata.from_email(metadata.read_bytes(), validate=False).requires_dist or []
+        for requirement in wanted:
+            for pin in requirement.specifier if requirement.name == "torch" else ():
+                if pin.operator in {"==", "==="}:
+                    return ".".join(pin.version.split("+")[0].split(".")[:2])
+    return None
+
+
+def _conda(path: Path, scratch: Path) -> Artifact:
+    try:
+        extract(str(path), str(scratch))
+    except Exception as error:  # zip, tar and zstd each have damage of their own to report
+        raise ArtifactError(
+            f"{path} is no well-formed conda package: {error}; build it again"
+        ) from error
+    return _folder(path.name, scratch)

@@ -1,0 +1,97 @@
+"""Hold an artifact to a policy: open it, read each library, apply every rule."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from torchproof.audit import elf, facts
+from torchproof.audit.against import resolve
+from torchproof.audit.artifact import ArtifactError, opened
+from torchproof.audit.checks.system import bundled_torch
+from torchproof.audit.fatbin import FatbinError
+from torchproof.audit.outcome import Subject, not_run
+from torchproof.audit.policy import default_policy
+from torchproof.audit.report import Finding, LibraryReport, Report
+from torchproof.audit.rules import RULES
+from torchproof.audit.torches import find_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from torchproof.audit.artifact import Artifact, Member
+    from torchproof.audit.elf import Elf
+    from torchproof.audit.facts import Facts
+    from torchproof.audit.outcome import Outcome
+    from torchproof.audit.policy import Policy
+    from torchproof.audit.rules import Rule
+    from torchproof.audit.torches import Torch
+
+
+def audit(path: Path, policy: Policy | None = None, against: Iterable[Path] = ()) -> Report:
+    """Audit a library, wheel, folder or conda package.
+
+    Args:
+        path: the artifact.
+        policy: what it is held to; the project's ceilings alone when None.
+        against: installed torches to resolve it in, as find_torch() takes them.
+
+    Raises:
+        ArtifactError: the artifact cannot be read.
+        NotTorchError: a folder named in `against` holds no torch.
+    """
+    held_to = policy or default_policy()
+    torches = [find_torch(place) for place in against]
+    with opened(path) as artifact:
+        read = {member: _read(artifact, member) for member in artifact.members}
+        return Report(
+            artifact=artifact.name,
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None,
+            policy=held_to,
+            libraries=tuple(_library(artifact, m, held_to, torches, read) for m in read),
+        )
+
+
+def _read(artifact: Artifact, member: Member) -> tuple[Elf, Facts]:
+    try:
+        elf_file = elf.read(member.path)
+        return elf_file, facts.derive(elf_file, member.name)
+    except (elf.NotElfError, FatbinError) as error:
+        raise ArtifactError(f"{artifact.name}: {member.name}: {error}") from error
+
+
+def _library(
+    artifact: Artifact,
+    member: Member,
+    policy: Policy,
+    torches: list[Torch],
+    read: Mapping[Member, tuple[Elf, Facts]],
+) -> LibraryReport:
+    elf_file, derived = read[member]
+    others = tuple(facts for other, facts in read.items() if other != member)
+    siblings = [other.path for other, _ in others]
+    built_on = policy.torch or artifact.torch
+    uses_torch = derived.binding != "none" and not member.is_torch
+    verdicts = tuple(
+        resolve(elf_file, derived, torch, built_on, siblings)
+        for torch in (torches if uses_torch else ())
+    )
+    subject = Subject(artifact, member, elf_file, derived, policy, verdicts, others)
+    outcomes = ((rule, _outcome(rule, subject)) for rule in RULES)
+    return LibraryReport(
+        name=member.name,
+        facts=derived,
+        findings=tuple(
+            Finding(rule.id, o.status, o.found, o.expected, rule.why, rule.fix)
+            for rule, o in outcomes
+        ),
+        verdicts=verdicts,
+    )
+
+
+def _outcome(rule: Rule, subject: Subject) -> Outcome:
+    """A library of torch that was packed along is wrong as a whole: nothing else is asked of it."""
+    if subject.member in subject.artifact.bundled and rule.check is not bundled_torch:
+        return not_run("a library of torch", "bundled-torch already fails")
+    return rule.check(subject)

@@ -1,0 +1,70 @@
+"""What compiled it: the compiler, its C++ ABI, and the host compiler of nvcc."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from torchproof.audit.outcome import judged, not_run
+from torchproof.audit.policy import CPU, bounds
+
+if TYPE_CHECKING:
+    from torchproof.audit.outcome import Outcome, Subject
+
+
+def cxx11_abi(subject: Subject) -> Outcome:
+    """The std::string it was compiled with is torch's."""
+    found, policy = subject.facts.cxx11_abi, subject.policy
+    if found is None:
+        return not_run("no std::string", "no symbol mentions a std::string")
+    written = f"_GLIBCXX_USE_CXX11_ABI={int(found)}"
+    if policy.cxx11_abi is not None:
+        return judged(found == policy.cxx11_abi, written, f"{int(policy.cxx11_abi)}")
+    torch = policy.torch or subject.artifact.torch or policy.target or bounds().target
+    expected = Version(torch) >= Version(bounds().cxx11_abi_since)
+    return judged(found == expected, written, f"{int(expected)}, as torch {torch}")
+
+
+def compiler_abi(subject: Subject) -> Outcome:
+    """The compiler is not older than the C++ ABI torch ever had."""
+    compiler = subject.facts.compiler
+    if compiler is None:
+        return not_run("no compiler named", "the .comment section names none")
+    if compiler.family != "gcc":
+        return not_run(str(compiler), "it was not made by GCC")
+    floor = bounds().gcc_abi
+    return judged(Version(compiler.version) >= Version(floor), str(compiler), f"gcc >= {floor}")
+
+
+def compiler_floor(subject: Subject) -> Outcome:
+    """The compiler is fit for the C++ standard of the torch headers it compiled."""
+    compiler, torch = subject.facts.compiler, subject.policy.torch or subject.artifact.torch
+    if compiler is None:
+        return not_run("no compiler named", "the .comment section names none")
+    if subject.facts.binding == "none":
+        return not_run(str(compiler), "it uses no torch")
+    if compiler_abi(subject).status == "failed":
+        return not_run(str(compiler), "compiler-abi already fails")
+    headers = torch or subject.facts.lowest_torch or bounds().target
+    floor = bounds().floor(headers)
+    oldest = floor.gcc if compiler.family == "gcc" else floor.clang
+    expected = f"{compiler.family} >= {oldest}: torch {headers} is C++{floor.cxx}"
+    return judged(Version(compiler.version) >= Version(oldest), str(compiler), expected)
+
+
+def nvcc_host(subject: Subject) -> Outcome:
+    """The host compiler is one that this CUDA release's nvcc accepts."""
+    facts, declared = subject.facts, subject.policy.cuda
+    if not facts.cuda_images:
+        return not_run("no device code", "nvcc made none of it")
+    if facts.compiler is None:
+        return not_run("no compiler named", "the .comment section names none")
+    releases = [declared] if declared not in {None, CPU} else list(facts.cuda_releases)
+    known = [bounds().nvcc[release] for release in releases if release in bounds().nvcc]
+    if not known:
+        return not_run(str(facts.compiler), "its CUDA release is not in matrix.toml")
+    row = min(known, key=lambda nvcc: nvcc.gcc)
+    newest = row.gcc if facts.compiler.family == "gcc" else row.clang
+    expected = f"{facts.compiler.family} <= {newest} for CUDA {row.release}"
+    return judged(Version(facts.compiler.version).major <= newest, str(facts.compiler), expected)

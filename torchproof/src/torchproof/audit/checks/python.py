@@ -1,0 +1,51 @@
+"""Which Python it can load in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from torchproof.audit import abi3
+from torchproof.audit.outcome import judged, listed, not_run
+from torchproof.audit.policy import bounds
+
+if TYPE_CHECKING:
+    from torchproof.audit.outcome import Outcome, Subject
+
+
+def python_abi3(subject: Subject) -> Outcome:
+    """A library that says abi3 keeps to the limited API."""
+    wheel = [tag for tag in subject.artifact.tags if tag.abi == "abi3"]
+    python = subject.facts.python
+    if python == "none":
+        return not_run("no Python API", "it does not use Python's C API")
+    if python != "abi3" and not wheel:
+        return not_run(python, "it does not claim abi3")
+    levels = [f"3.{tag.interpreter.removeprefix('cp3')}" for tag in wheel]
+    baseline = max(levels, key=Version, default=bounds().abi3)
+    verdict = abi3.check(subject.elf.path, baseline)
+    found = f"uses CPython {verdict.computed}"
+    if verdict.foreign:
+        found = f"outside the limited API: {listed(verdict.foreign)}"
+    return judged(verdict.sound, found, f"abi3 of CPython {baseline}")
+
+
+def python_tag(subject: Subject) -> Outcome:
+    """The Python a wheel or row claims is the one the library was built for."""
+    found = subject.facts.python
+    claims = {_claimed(tag.interpreter, tag.abi) for tag in subject.artifact.tags}
+    declared = {subject.policy.python} if subject.policy.python else claims
+    if not declared:
+        return not_run(found, "neither a wheel's tag nor the row claims a Python")
+    wanted = " or ".join(sorted(declared))
+    if found == "none":
+        return judged(subject.policy.python in {None, "none"}, found, wanted)
+    fits = found in declared or (found == "cpython" and any(c != "none" for c in declared))
+    return judged(fits, found, wanted)
+
+
+def _claimed(interpreter: str, abi: str) -> str:
+    if abi == "none":
+        return "none"
+    return "abi3" if abi == "abi3" else f"cpython-{abi.removeprefix('cp')}"

@@ -1,0 +1,90 @@
+"""Which system it can load on: symbol versions, linked libraries, search path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from torchproof.audit import manylinux as policies
+from torchproof.audit.artifact import is_torch_library
+from torchproof.audit.outcome import failed, judged, listed, matches, not_run, passed
+from torchproof.audit.policy import CPU
+
+if TYPE_CHECKING:
+    from torchproof.audit.outcome import Outcome, Subject
+
+CUDA_LIBRARIES = ("libcudart.so.*", "libcu*.so.*", "libnv*.so.*", "libnccl.so.*")
+LOADER = ("ld-linux*.so.*",)
+
+
+def _ceiling(needs: str | None, ceiling: str | None, name: str) -> Outcome:
+    found = f"{name} {needs}" if needs else f"no {name} version"
+    if ceiling is None:
+        return not_run(found, "no ceiling is declared (--ceilings)")
+    holds = needs is None or Version(needs) <= Version(ceiling)
+    return judged(holds, found, f"at most {ceiling}")
+
+
+def glibc(subject: Subject) -> Outcome:
+    """No symbol of a newer C library."""
+    return _ceiling(subject.facts.needs.glibc, subject.policy.ceilings.glibc, "GLIBC")
+
+
+def glibcxx(subject: Subject) -> Outcome:
+    """No symbol of a newer libstdc++."""
+    return _ceiling(subject.facts.needs.glibcxx, subject.policy.ceilings.glibcxx, "GLIBCXX")
+
+
+def cxxabi(subject: Subject) -> Outcome:
+    """No symbol of a newer C++ run-time."""
+    return _ceiling(subject.facts.needs.cxxabi, subject.policy.ceilings.cxxabi, "CXXABI")
+
+
+def manylinux(subject: Subject) -> Outcome:
+    """The platform a wheel is tagged with is one it loads on."""
+    found = subject.facts.manylinux
+    tagged = {tag.platform for tag in subject.artifact.tags if "linux" in tag.platform}
+    claims = {subject.policy.platform} if subject.policy.platform else tagged
+    claims = {claim for claim in claims if not claim.startswith("linux_")}
+    if not claims:
+        return not_run(found, "no manylinux tag is claimed")
+    strange = [claim for claim in claims if not policies.known(subject.elf.machine, claim)]
+    if strange:
+        return not_run(found, f"auditwheel knows no policy {listed(strange)}")
+    holds = all(policies.satisfies(subject.elf.machine, found, claim) for claim in claims)
+    return judged(holds, found, ", ".join(sorted(claims)))
+
+
+def needed(subject: Subject) -> Outcome:
+    """It links nothing but torch, CUDA and what every manylinux system has."""
+    siblings = {member.path.name for member in subject.artifact.members}
+    allowed = (
+        *(() if subject.policy.cuda == CPU else CUDA_LIBRARIES),
+        *LOADER,
+        *policies.system_libraries(subject.elf.machine),
+        *subject.policy.needed,
+    )
+    strange = [
+        name
+        for name in subject.facts.needed
+        if not (is_torch_library(name) or name in siblings or matches(name, allowed))
+    ]
+    expected = "torch, CUDA, the C and C++ run-times"
+    if strange:
+        return failed(listed(strange), expected)
+    return passed(listed(subject.facts.needed) or "nothing", expected)
+
+
+def rpath(subject: Subject) -> Outcome:
+    """Its search path starts from where it is installed."""
+    absolute = [entry for entry in subject.facts.search_path if not entry.startswith("$ORIGIN")]
+    found = listed(entry or "(empty)" for entry in subject.facts.search_path) or "none"
+    return judged(not absolute, found, "$ORIGIN only")
+
+
+def bundled_torch(subject: Subject) -> Outcome:
+    """It is no library of torch packed beside an extension."""
+    inside = subject.member in subject.artifact.bundled
+    found = "a library of torch" if inside else "no library of torch"
+    return judged(not inside, found, "no library of torch")

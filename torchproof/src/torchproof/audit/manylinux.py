@@ -1,0 +1,51 @@
+"""The manylinux policies, as auditwheel keeps them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from auditwheel.architecture import Architecture
+from auditwheel.libc import Libc
+from auditwheel.policy import WheelPolicies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torchproof.audit.elf import VersionNeed
+
+
+def oldest_policy(machine: str, versions: Iterable[VersionNeed]) -> str:
+    """The policy with the oldest systems whose symbol versions are enough."""
+    needed: dict[str, set[str]] = defaultdict(set)
+    for need in versions:
+        needed[need.library].add(need.version)
+    return str(_policies(machine).versioned_symbols_policy(needed).name)
+
+
+def glibc_of(policy: str) -> str | None:
+    """The C library of a policy's systems: "2.34" of manylinux_2_34_x86_64, None of linux."""
+    match = re.match(r"manylinux_(\d+)_(\d+)_", policy)
+    return f"{match[1]}.{match[2]}" if match else None
+
+
+def satisfies(machine: str, policy: str, claim: str) -> bool:
+    """Whether a library of one policy loads wherever a claimed one promises."""
+    policies = _policies(machine)
+    found, claimed = policies.get_policy_by_name(policy), policies.get_policy_by_name(claim)
+    return int(found.priority) >= int(claimed.priority)  # the oldest systems come first
+
+
+def known(machine: str, policy: str) -> bool:
+    """Whether auditwheel has a policy of that name."""
+    return any(policy in (row.name, *row.aliases) for row in _policies(machine))
+
+
+def system_libraries(machine: str) -> frozenset[str]:
+    """The libraries that every system under any policy has."""
+    return frozenset(_policies(machine).lowest.whitelist)
+
+
+def _policies(machine: str) -> WheelPolicies:
+    return WheelPolicies(libc=Libc.GLIBC, arch=Architecture(machine))

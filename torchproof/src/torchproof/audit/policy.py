@@ -1,0 +1,157 @@
+"""What a binary is held to: what its row declares, and the known bounds of torch, nvcc and C++."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from packaging.version import Version
+
+from torchproof import config
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CPU = "cpu"
+
+Binding = Literal["stable", "native", "none"]
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The newest symbol versions a binary may need, such as glibc "2.28"; None is no ceiling."""
+
+    glibc: str | None = None
+    glibcxx: str | None = None
+    cxxabi: str | None = None
+
+
+def newest(versions: Iterable[str], name: str) -> str | None:
+    """The newest of the versions of one name: of GLIBC_2.4 and GLIBC_2.17 it is "2.17"."""
+    split = [version.partition("_") for version in versions]
+    numbers = [number for head, _, number in split if head == name and number[:1].isdigit()]
+    return max(numbers, key=Version, default=None)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What one row of the matrix declares about its binary; a check of what is None is not run.
+
+    Attributes:
+        binding: "stable" or "native".
+        target: the lowest torch a stable binary must load on, "2.10".
+        torch: the torch whose headers it was compiled against, "2.13"; it decides the compiler
+            floor, and a native binary is safe in this one only.
+        python: "none", "abi3" or "cpython-311".
+        cuda: the toolkit release, "13.0", or "cpu".
+        cuda_architectures: in torch's spelling ("9.0", "9.0a", "9.0+PTX") or nvcc's ("sm_90").
+        ceilings: the oldest system it must load on.
+        platform: the wheel tag it must satisfy, "manylinux_2_28_x86_64"; a wheel's own when None.
+        cxx11_abi: `_GLIBCXX_USE_CXX11_ABI` of the torch it is for; that of `torch` or `target`
+            when None.
+        debug: a debug build, which keeps what a debugger needs.
+        needed: libraries it may link besides the allow-list, as shell patterns.
+        exports: symbols it may export besides the allow-list, as shell patterns.
+    """
+
+    binding: Binding | None = None
+    target: str | None = None
+    torch: str | None = None
+    python: str | None = None
+    cuda: str | None = None
+    cuda_architectures: tuple[str, ...] | None = None
+    ceilings: Ceilings = field(default_factory=Ceilings)
+    platform: str | None = None
+    cxx11_abi: bool | None = None
+    debug: bool = False
+    needed: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The oldest compilers that are fit for a C++ standard."""
+
+    cxx: int
+    gcc: str
+    clang: str
+
+
+@dataclass(frozen=True)
+class Nvcc:
+    """A CUDA release: the PTX ISA it writes and the newest host compilers it accepts (majors)."""
+
+    release: str
+    ptx: str | None
+    gcc: int
+    clang: int
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The facts that name versions, all of them from matrix.toml."""
+
+    target: str
+    gcc_abi: str
+    abi3: str
+    cxx11_abi_since: str
+    ceilings: Ceilings
+    cxx: dict[str, int]  # torch series -> C++ standard
+    floors: dict[int, Floor]
+    nvcc: dict[str, Nvcc]
+    distributions: dict[str, dict[str, str]]  # name -> release -> its glibc
+
+    def floor(self, torch: str) -> Floor:
+        """The compilers fit for a torch series; one not listed counts as its neighbour below."""
+        known = sorted(self.cxx, key=Version)
+        below = [series for series in known if Version(series) <= Version(torch)] or known[:1]
+        return self.floors[self.cxx[below[-1]]]
+
+    def oldest_systems(self, glibc: str | None) -> tuple[str, ...]:
+        """The oldest release of each distribution whose C library is new enough."""
+        if glibc is None:
+            return ()
+        fit = {
+            name: [release for release, has in releases.items() if Version(has) >= Version(glibc)]
+            for name, releases in self.distributions.items()
+        }
+        return tuple(f"{name} {min(found, key=Version)}" for name, found in fit.items() if found)
+
+
+@lru_cache(maxsize=1)
+def bounds() -> Bounds:
+    """The tables of matrix.toml that the audit reads."""
+    document = tomllib.loads(config.PATH.read_text(encoding="utf-8"))
+    return combine(config.load(), document["audit"])
+
+
+def combine(matrix: config.Matrix, audit: dict[str, Any]) -> Bounds:
+    """The matrix's own tables and its `[audit]` section, as the audit needs them."""
+    families = {"g++": "gcc", "clang++": "clang"}
+    cxx20 = {families[row.name]: str(row.cxx20) for row in matrix.compilers}
+    return Bounds(
+        target=matrix.stable.target,
+        gcc_abi=audit["gcc_abi"],
+        abi3=audit["abi3"],
+        cxx11_abi_since=audit["cxx11_abi_since"],
+        ceilings=Ceilings(**audit["ceilings"]),
+        cxx={release.series: release.cxx for release in matrix.torch},
+        floors={17: Floor(17, **audit["cxx17"]), 20: Floor(20, **cxx20)},
+        nvcc={
+            row.version: Nvcc(row.version, audit["ptx"].get(row.version), row.gxx, row.clangxx)
+            for row in matrix.cuda
+        },
+        distributions=audit["distributions"],
+    )
+
+
+def default_policy() -> Policy:
+    """What any torch extension is held to when no row declares more: the project's own ceilings."""
+    return Policy(ceilings=bounds().ceilings)

@@ -1,0 +1,162 @@
+"""`python -m torchproof.bench`: what `nox -s bench` runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from torchproof.bench import compare, document, figures, measure, page, plots, tables
+from torchproof.bench.figures import BenchError, Run
+from torchproof.config import ROOT
+from torchproof.files import write_atomically, write_json
+
+BUILD = ROOT / "build" / "bench"
+BUILD_CUDA = ROOT / "build" / "bench-cuda"
+MATRIX_REPORT = ROOT / "build" / "matrix" / "index.html"
+INTERRUPTED = 130
+NOT_RUN = 3
+"""Neither right (0) nor wrong (1): nothing was measured."""
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="nox -s bench --",
+        description="Race lltm against everyone else, and against the floors.",
+    )
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument(
+        "--quick",
+        dest="scope",
+        action="store_const",
+        const="quick",
+        help="float32 on one thread, sequences without torch.compile (the default)",
+    )
+    scope.add_argument(
+        "--full", dest="scope", action="store_const", const="full", help="every row there is"
+    )
+    scope.add_argument(
+        "--cuda",
+        dest="scope",
+        action="store_const",
+        const="cuda",
+        help="every row on a GPU; what `nox -s bench-cuda` runs",
+    )
+    parser.set_defaults(scope="quick")
+    parser.add_argument(
+        "--select",
+        metavar="KEY=VALUE,...",
+        help="only rows with these values: op=cell,case=16x32x128,work=forward",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="to time each row (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="STORED.json",
+        help="name what is slower than in a stored bench.json; exit 1 if anything is",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what unchanged sources have measured"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="make this run the one of docs/benchmarks.md"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; 0 when every result was right and nothing regressed."""
+    chosen = arguments(argv)
+    console = Console(stderr=chosen.json, width=None if sys.stdout.isatty() else 160)
+    try:
+        stored = read_stored(chosen.compare) if chosen.compare else None
+        if chosen.scope == "cuda" and (reason := measure.why_no_gpu()):
+            console.print(f"bench-cuda: not run: {reason}", style="yellow", markup=False)
+            return NOT_RUN
+        run, right = measure_all(chosen, console)
+        if chosen.write:
+            document.write(run)
+        folder = build_folder(chosen.scope)
+        return report(run, stored, console, folder, as_json=chosen.json) or (0 if right else 1)
+    except BenchError as error:
+        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        return 2
+    except KeyboardInterrupt:
+        console.print("interrupted: finished parts are kept; go on with --resume", style="yellow")
+        return INTERRUPTED
+
+
+def build_folder(scope: str) -> Path:
+    """Where a run leaves what it made."""
+    return BUILD_CUDA if scope == "cuda" else BUILD
+
+
+def read_stored(path: Path) -> Run:
+    """A stored run.
+
+    Raises:
+        BenchError: the file is missing or something else.
+    """
+    try:
+        return figures.from_json(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except (OSError, json.JSONDecodeError) as error:
+        raise BenchError(
+            f"--compare {path}: {error}; give a bench.json of an earlier run"
+        ) from error
+
+
+def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
+    """Measure all parts; the run, and whether every result was right."""
+    folder = build_folder(chosen.scope)
+    measurer = measure.Measurer(folder, chosen.scope, chosen.seconds, chosen.select)
+    # Compiled kernels are kept between runs, and leave no trace outside the tree.
+    environment = {
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        **os.environ,
+    }
+    todo = list(measure.parts(chosen.scope, chosen.select))
+    documents, right = [], True
+    for count, part in enumerate(todo, start=1):
+        console.print(f"[{count}/{len(todo)}] {part.name}", markup=False)
+        measured = measure.read(measurer.result(part)) if chosen.resume else None
+        if measured is None:
+            started = time.monotonic()
+            came = measurer.measure(part, environment)
+            measured, right = came.document, right and came.right
+            console.print(f"{part.name}: {time.monotonic() - started:.0f} s", style="dim")
+        if measured is not None:
+            documents.append(measured)
+    if not documents:
+        raise BenchError(f"--select {chosen.select} leaves no row of --{chosen.scope}")
+    return figures.from_pytest_benchmark(documents), right
+
+
+def report(run: Run, stored: Run | None, console: Console, folder: Path, *, as_json: bool) -> int:
+    """Write the report and print it; 1 when something regressed."""
+    comparison = compare.compare(run, stored) if stored else None
+    write_json(folder / "bench.json", run.to_json())
+    matrix = os.path.relpath(MATRIX_REPORT, folder) if MATRIX_REPORT.is_file() else None
+    write_atomically(folder / "index.html", page.render(run, comparison, matrix=matrix))
+    for name, plot in plots.speed(run):
+        write_atomically(folder / f"{name}.svg", plot.svg)
+    if as_json:
+        print(json.dumps(run.to_json(), indent=1))
+    console.print(tables.table(run))
+    if comparison:
+        console.print(tables.comparison(comparison))
+    console.print(f"report: {folder / 'index.html'}, {folder / 'bench.json'}", soft_wrap=True)
+    return 1 if comparison and comparison.regressions else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Measure: one process for each op, dtype and thread count, its result kept as soon as it ends.
+
+The races need torch, which this tool never imports; and a process of its own gives each thread
+count fresh thread pools and each compiler a fresh cache in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchproof.bench.figures import BenchError
+from torchproof.config import ROOT
+from torchproof.files import SOURCES, source_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+RACES = ROOT / "tests" / "benchmarks" / "bench_race.py"
+OPS = ("cell", "sequence")
+# (threads, dtypes) of each scope, in the order to run.
+SCOPES = {
+    "quick": (("1", ("float32",)),),
+    "full": tuple((threads, ("float32", "float64", "bfloat16")) for threads in ("1", "2")),
+    "cuda": (("1", ("float32", "tf32", "bfloat16")),),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process measures."""
+
+    op: str
+    dtype: str
+    threads: str
+
+    @property
+    def name(self) -> str:
+        """Such as ``cell-float32-1``."""
+        return f"{self.op}-{self.dtype}-{self.threads}"
+
+    @property
+    def select(self) -> str:
+        """The rows as bench_race.py selects them."""
+        return f"op={self.op},dtype={self.dtype},threads={self.threads}"
+
+
+def parts(scope: str, select: str | None) -> Iterator[Part]:
+    """The parts of a scope that a selection leaves.
+
+    Raises:
+        BenchError: it leaves none.
+    """
+    wanted = dict(each.partition("=")[::2] for each in select.split(",")) if select else {}
+    found = [
+        Part(op, dtype, threads)
+        for threads, dtypes in SCOPES[scope]
+        for dtype, op in itertools.product(dtypes, OPS)
+    ]
+    left = [
+        part
+        for part in found
+        if all(wanted.get(key, value) == value for key, value in vars(part).items())
+    ]
+    if not left:
+        raise BenchError(
+            f"--select {select} leaves nothing of --{scope}, which has "
+            f"{'; '.join(part.select for part in found)}"
+        )
+    yield from left
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came of a part.
+
+    Attributes:
+        document: pytest-benchmark's JSON; None where the selection leaves the part no row.
+        right: whether every result was right.
+    """
+
+    document: dict[str, Any] | None
+    right: bool
+
+
+@dataclass(frozen=True)
+class Measurer:
+    """Runs parts.
+
+    Attributes:
+        folder: where results lie.
+        scope: ``quick``, ``full`` or ``cuda``.
+        seconds: for each row.
+        select: further selection, as the user gave it.
+    """
+
+    folder: Path
+    scope: str
+    seconds: float
+    select: str | None
+
+    def result(self, part: Part) -> Path:
+        """Where a part's JSON lies; the name changes with the sources and the options."""
+        key = source_hash(*SOURCES, "tests/benchmarks", "tests/cases.py")[:12]
+        options = f"{self.scope}-{self.seconds:g}-{self.select or 'all'}".replace("/", "_")
+        return self.folder / "raw" / f"{part.name}-{options}-{key}.json"
+
+    def measure(self, part: Part, environment: Mapping[str, str]) -> Measured:
+        """Race a part's rows.
+
+        Raises:
+            BenchError: the process ended without a result.
+        """
+        path = self.result(part)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = path.with_suffix(".partial")
+        made.unlink(missing_ok=True)
+        select = part.select + (f",{self.select}" if self.select else "")
+        command = [
+            *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")),
+            *("-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--benchmark-quiet"),
+            *("--rows", self.scope, "--select", select, "--seconds", f"{self.seconds:g}"),
+            *(f"--benchmark-json={made}", str(RACES)),
+        ]
+        # Not the repository's root: Python would look for lltm there first.
+        ended = subprocess.run(
+            command, cwd=path.parent, env=dict(environment), stdout=sys.stderr, check=False
+        )
+        document = read(made)
+        if ended.returncode == 0 and document is not None:
+            made.replace(path)
+        elif ended.returncode != 0 and document is None:
+            raise BenchError(
+                f"the races of {part.name} ended with status {ended.returncode} and no result; "
+                "what they said stands above; go on with --resume"
+            )
+        return Measured(document, right=ended.returncode == 0)
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A part's JSON; None where there is none, or it holds no race."""
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return value if value.get("benchmarks") else None
+
+
+NO_GPU = """
+import torch
+from lltm import _library
+if not torch.cuda.is_available():
+    print("no CUDA device")
+elif not _library.load_cuda():
+    print(_library.missing_cuda())
+"""
+
+
+def why_no_gpu() -> str | None:
+    """Why nothing can be measured on a GPU here, as one clause, or None."""
+    # Not the repository's root: Python would look for lltm there first.
+    told = subprocess.run(
+        [sys.executable, "-c", NO_GPU],
+        cwd=RACES.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if told.returncode:
+        return told.stderr.strip().rpartition("\n")[2]
+    return told.stdout.strip() or None

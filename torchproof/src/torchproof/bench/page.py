@@ -1,0 +1,38 @@
+"""The run as one page a person reads: no network, no file beside it needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchproof import page
+from torchproof.bench import plots, tables, targets
+
+if TYPE_CHECKING:
+    from torchproof.bench.compare import Comparison
+    from torchproof.bench.figures import Run
+
+
+def render(run: Run, comparison: Comparison | None, *, matrix: str | None) -> str:
+    """The page.
+
+    Args:
+        run: what to show.
+        comparison: with a stored run, if there was one.
+        matrix: the address of the matrix's report, if there is one.
+    """
+    return (
+        page.environment()
+        .get_template("bench.html")
+        .render(
+            run=run,
+            sections=list(tables.sections(run)),
+            plots=[plot for _, plot in plots.speed(run)],
+            legend=tables.legend(run),
+            verdicts=[str(verdict) for verdict in tables.verdicts(run)],
+            target_headings=tables.TARGET_HEADINGS,
+            targets=[tables.target_cells(outcome) for outcome in targets.outcomes(run)],
+            comparison=comparison,
+            matrix=matrix,
+            names=tables.NAMES,
+        )
+    )

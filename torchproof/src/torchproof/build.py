@@ -1,0 +1,148 @@
+"""Wheels: each artifact is built once, from a copy of the sources, and kept under their hash."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchproof.config import ROOT, Matrix, series
+from torchproof.files import SOURCES, read_json, sha256, source_hash, text_hash, write_json
+
+if TYPE_CHECKING:
+    from torchproof.environments import Environment
+    from torchproof.machine import CompilerFound
+    from torchproof.plan import Row
+    from torchproof.processes import Processes
+
+LIMIT_S = 900.0
+RECORD = "artifact.json"
+# What a build must not see: results, caches, and the history.
+LEFT_OUT = shutil.ignore_patterns(
+    ".*", "build", "dist", "tests", "torchproof", "__pycache__", "*.egg-info", "lib"
+)
+
+
+# A native build is for the torch at hand, whatever pyproject.toml asks of an isolated build.
+BUILD_WHEEL = ("-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "-o")
+
+
+class BuildFailed(Exception):  # noqa: N818  # read in the report: "build failed: ..."
+    """The wheel could not be built; the message says why, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What makes two rows share a wheel: they agree in all of this."""
+
+    binding: str
+    compiler: str
+    compiler_version: str
+    cuda: str
+    torch: str
+    sources: str
+
+    @property
+    def name(self) -> str:
+        """A name for folders and logs."""
+        cuda = self.cuda if self.cuda == "cpu" else f"cuda{self.cuda}"
+        torch = "" if self.binding == "stable" else f"-torch{series(self.torch)}"
+        return f"{self.binding}{torch}-{self.compiler}-{cuda}"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A wheel on disk, the torch whose headers it was built on, and how long that took."""
+
+    name: str
+    torch: str
+    wheel: str
+    sha256: str
+    bytes: int
+    seconds: float
+    path: str
+
+
+def recipe(matrix: Matrix, row: Row, compiler: CompilerFound) -> Recipe:
+    """The recipe of the wheel a row needs: native ones are bound to the row's torch."""
+    torch = row.torch if row.binding == "native" else matrix.headers.version
+    return Recipe(
+        binding=row.binding,
+        compiler=compiler.label,
+        compiler_version=compiler.version,
+        cuda=row.cuda,
+        torch=torch,
+        sources=source_hash(*SOURCES),
+    )
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Builds wheels under `folder`."""
+
+    folder: Path
+    processes: Processes
+
+    def home(self, recipe: Recipe) -> Path:
+        """Where the wheel of a recipe lies."""
+        return self.folder / f"{recipe.name}-{text_hash(*asdict(recipe).values())[:12]}"
+
+    def known(self, recipe: Recipe) -> Artifact | None:
+        """The wheel of a recipe, if it is there and whole; the folder may have been moved here."""
+        home = self.home(recipe)
+        record = read_json(home / RECORD)
+        if record is None:
+            return None
+        artifact = Artifact(**{**record, "path": str(home / record["wheel"])})
+        whole = Path(artifact.path).is_file() and sha256(Path(artifact.path)) == artifact.sha256
+        return artifact if whole else None
+
+    def build(
+        self, recipe: Recipe, compiler: CompilerFound, environment: Environment, log: Path
+    ) -> Artifact:
+        """The wheel of a recipe: the one already there, or a new one.
+
+        Raises:
+            BuildFailed: the compiler failed, or left no wheel or more than one.
+        """
+        if (known := self.known(recipe)) is not None:
+            return known
+        home = self.home(recipe)
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        with tempfile.TemporaryDirectory(prefix="source-", dir=home) as folder:
+            source = Path(folder) / "lltm"
+            shutil.copytree(ROOT, source, ignore=LEFT_OUT)
+            ended = self.processes.run(
+                [environment.program, *BUILD_WHEEL, home, source],
+                log=log,
+                limit=LIMIT_S,
+                cwd=source,
+                env={
+                    "LLTM_BINDING": recipe.binding,
+                    "LLTM_CUDA": "0" if recipe.cuda == "cpu" else "1",
+                    "CXX": str(compiler.path),
+                    "CC": str(compiler.c_compiler),
+                    "MAX_JOBS": str(os.cpu_count() or 1),
+                    "PATH": f"{environment.program.parent}{os.pathsep}{os.environ['PATH']}",
+                },
+            )
+        if not ended.ok:
+            raise BuildFailed(f"the compiler or its driver: {ended.explain(LIMIT_S)}")
+        wheels = sorted(home.glob("*.whl"))
+        if len(wheels) != 1:
+            raise BuildFailed(f"expected one wheel, found {len(wheels)}")
+        artifact = Artifact(
+            name=recipe.name,
+            torch=recipe.torch,
+            wheel=wheels[0].name,
+            sha256=sha256(wheels[0]),
+            bytes=wheels[0].stat().st_size,
+            seconds=round(ended.seconds, 2),
+            path=str(wheels[0]),
+        )
+        write_json(home / RECORD, asdict(artifact))
+        return artifact

@@ -1,0 +1,58 @@
+"""`python -m torchproof.compilers`: install the compilers of rows, from Debian's packages."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from torchproof import config
+from torchproof.machine import find_compilers
+from torchproof.plan import expand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def package(label: str) -> str:
+    """The package of a compiler: g++-11 is in g++-11, clang++-14 in clang-14."""
+    return label.replace("clang++", "clang")
+
+
+def missing(labels: Iterable[str], present: Iterable[str]) -> list[str]:
+    """The packages of the compilers named and not there; "default" and "each" name none."""
+    wanted = {label for label in labels if label not in ("default", "each")}
+    return sorted(package(label) for label in wanted - set(present))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Install what is missing."""
+    parser = argparse.ArgumentParser(prog="nox -s compilers --", description=__doc__)
+    parser.add_argument("--tier", default="local", help="whose rows (default: %(default)s)")
+    chosen = parser.parse_args(argv)
+    try:
+        rows = expand(config.load(), chosen.tier)
+    except config.ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    packages = missing({row.compiler for row in rows}, (c.label for c in find_compilers()))
+    if not packages:
+        print(f"every compiler of tier {chosen.tier} is here")
+        return 0
+    if shutil.which("apt-get") is None:
+        print(f"no apt-get on this machine: install {' '.join(packages)} by hand", file=sys.stderr)
+        return 1
+    root = [] if os.geteuid() == 0 else ["sudo"]
+    for command in (["update", "-q"], ["install", "-y", "-q", *packages]):
+        code = subprocess.run([*root, "apt-get", *command], check=False).returncode
+        if code:
+            print(f"error: apt-get {command[0]} failed, its words are above", file=sys.stderr)
+            return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""`python -m torchproof.conda`: what `nox -s conda` runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from rich.console import Console
+
+from torchproof import config
+from torchproof.conda import build, facts, rendered, variants
+from torchproof.conda.build import BuildFailed
+from torchproof.conda.channel import ChannelFailed
+from torchproof.conda.local import NoCompiler
+from torchproof.conda.places import NoInterpreter
+from torchproof.conda.results import tables
+from torchproof.conda.run import run
+from torchproof.conda.session import session
+from torchproof.conda.solving import Unsolvable
+from torchproof.conda.steps import Steps
+from torchproof.conda.wheels import NoWheel
+from torchproof.files import write_json
+
+FOLDER = config.ROOT / "build" / "conda"
+GOLDEN = config.ROOT / "torchproof" / "tests" / "golden"
+INTERRUPTED = 130
+STOPPED = (BuildFailed, ChannelFailed, NoCompiler, NoInterpreter, NoWheel, Unsolvable)
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="nox -s conda --",
+        description="Build, test, audit and install the conda packages, with or without conda.",
+    )
+    parser.add_argument(
+        "--tool",
+        choices=sorted(build.TOOLS),
+        default=build.PY_RATTLER_BUILD,
+        help="what builds the recipe (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--native",
+        action="store_true",
+        help=f"build, test and audit {rendered.NATIVE}, too, as the programs of --tool always do",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="only write the variant file and the golden files anew from matrix.toml",
+    )
+    return parser.parse_args(argv)
+
+
+def write() -> None:
+    """Write what is made from matrix.toml and the recipe."""
+    variants.write()
+    for platform in facts.load().platforms:
+        write_json(GOLDEN / f"conda-{platform}.json", rendered.golden(platform))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; 0 when nothing failed."""
+    chosen = arguments(argv)
+    console = Console(stderr=chosen.json)
+    if chosen.write:
+        write()
+        console.print(
+            "written: recipe/conda_build_config.yaml, torchproof/tests/golden/conda-*.json"
+        )
+        return 0
+    steps = Steps(console)
+    try:
+        with steps.running():
+            results = run(session(FOLDER, chosen.tool, chosen.native, steps))
+    except STOPPED as error:
+        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        return 2
+    except KeyboardInterrupt:
+        console.print("interrupted: the channel's finished parts are kept", style="yellow")
+        return INTERRUPTED
+    if chosen.json:
+        print(json.dumps(results.to_json(), indent=1))
+    for table in tables(results):
+        console.print(table)
+    for reason in results.not_run:
+        console.print(f"[yellow]not run[/] {reason}", highlight=False)
+    console.print(f"{results.seconds:.0f} s; report: build/conda/report.json")
+    return 0 if results.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""Build the recipe's packages, with whichever of the three tools is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from rattler.index import index_fs
+from rattler_build import Package, RattlerBuildError, ToolConfiguration
+
+from torchproof import config
+from torchproof.conda import rendered, variants
+from torchproof.conda.facts import RECIPE
+from torchproof.conda.log import Log
+from torchproof.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rattler_build import RenderedVariant
+
+    from torchproof.conda.local import Toolchain
+    from torchproof.conda.places import Place
+
+PLATFORM = "linux-64"
+PY_RATTLER_BUILD = "py-rattler-build"
+# What tells the variants of one machine apart.
+CUDA = "cuda_compiler_version"
+# What compiles in minutes: code for the newest GPU, and PTX for what comes after it.
+LOCAL_ARCHITECTURES = "12.0+PTX"
+
+
+class BuildFailed(Exception):  # noqa: N818  # read by the user as the reason the session stops
+    """A package cannot be built; the message names it and its log."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A package file."""
+
+    path: Path
+    seconds: float
+
+    @property
+    def package(self) -> Package:
+        """What the file says of itself."""
+        return Package.from_file(self.path)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where packages are built, and from what."""
+
+    channels: tuple[Path, ...]
+    output: Path
+    variants: Path
+    logs: Path
+    scratch: Path
+
+    @property
+    def uris(self) -> list[str]:
+        """The channels as the tools take them, the packages built so far first."""
+        return [folder.resolve().as_uri() for folder in (self.output, *self.channels)]
+
+
+def _find(shop: Workshop, wanted: rendered.Output, files: Sequence[Path]) -> RenderedVariant:
+    return next(
+        variant
+        for variant in rendered.render(PLATFORM, files)
+        if rendered.output(variant).key == wanted.key
+    )
+
+
+def alone(shop: Workshop, wanted: rendered.Output) -> Path:
+    """A variant file for one package's variant and no other.
+
+    Of several, rattler-build takes any for the one that `pin_subpackage` means: the tests of the
+    CUDA package were pinned to the CPU package.
+    """
+    used = _find(shop, wanted, [shop.variants]).variant
+    chosen = {CUDA: (str(used[CUDA]),)}
+    path = shop.variants.parent / "variants" / f"{wanted.name}-{wanted.build}.yaml"
+    write_atomically(path, variants.to_yaml(chosen))
+    return path
+
+
+class Tool(Protocol):
+    """Something that builds a recipe."""
+
+    @property
+    def many_at_once(self) -> bool:
+        """Whether it may build several packages at the same time."""
+
+    def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
+        """Build one package, without its tests.
+
+        Raises:
+            BuildFailed: it could not be built.
+        """
+
+
+@dataclass(frozen=True)
+class PyRattlerBuild:
+    """rattler-build as a Python package; what a machine without conda has."""
+
+    many_at_once: bool = True
+
+    def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
+        """See Tool."""
+        started = time.monotonic()
+        log = shop.logs / f"{wanted.name}-{wanted.build}-build.log"
+        variant = _find(shop, wanted, [shop.variants, alone(shop, wanted)])
+        # In a folder of its own: a build writes the index beside its package, and two may run.
+        folder = shop.scratch / f"{wanted.name}-{wanted.build}"
+        try:
+            result = variant.run_build(
+                # What is left is taken away with everything else, see Session.scratch.
+                ToolConfiguration(test_strategy="skip", keep_build=True),
+                output_dir=folder,
+                channels=shop.uris[1:],
+                package_format="conda",
+                progress_callback=Log(log),
+            )
+        except RattlerBuildError as error:
+            raise BuildFailed(f"{wanted.key}: {error}; the log is {log}") from error
+        target = shop.output / PLATFORM / Path(result.packages[0]).name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Path(result.packages[0]).replace(target)
+        return Built(target, time.monotonic() - started)
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A program on PATH: conda-build or rattler-build."""
+
+    program: tuple[str, ...]
+    output_option: str
+    variants_option: str
+    more: tuple[str, ...]
+    # It builds every output of a variant at once.
+    many_at_once: bool = False
+
+    def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
+        """See Tool; the first call of a variant builds all of it."""
+        started = time.monotonic()
+        log = shop.logs / f"{self.program[0]}.log"
+        found = self._find(shop, wanted)
+        if found is None:
+            self._run(shop, wanted, log)
+            found = self._find(shop, wanted)
+        if found is None:
+            raise BuildFailed(f"{self.program[0]} made no {wanted.key}; the log is {log}")
+        return Built(found, time.monotonic() - started)
+
+    def _find(self, shop: Workshop, wanted: rendered.Output) -> Path | None:
+        name = f"{wanted.name}-{wanted.version}-{wanted.build}.conda"
+        return next(iter(shop.output.glob(f"{PLATFORM}/{name}")), None)
+
+    def _run(self, shop: Workshop, wanted: rendered.Output, log: Path) -> None:
+        command = [*self.program, str(RECIPE), self.output_option, str(shop.output)]
+        for path in (variants.PATH, shop.variants, alone(shop, wanted)):
+            command += [self.variants_option, str(path)]
+        command += self.more
+        for uri in shop.uris[1:]:
+            command += ["-c", uri]
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            ended = subprocess.run(command, stdout=file, stderr=file, check=False)
+        if ended.returncode:
+            raise BuildFailed(
+                f"{' '.join(self.program)} ended with {ended.returncode}; the log is {log}"
+            )
+
+
+TOOLS: Mapping[str, Tool] = {
+    PY_RATTLER_BUILD: PyRattlerBuild(),
+    "rattler-build": CommandLine(
+        program=("rattler-build", "build", "--recipe"),
+        output_option="--output-dir",
+        variants_option="--variant-config",
+        more=("--test", "skip", "--package-format", "conda"),
+    ),
+    "conda-build": CommandLine(
+        program=("conda-build",),
+        output_option="--output-folder",
+        variants_option="--variant-config-files",
+        more=(
+            "--no-test",
+            "--no-anaconda-upload",
+            "--package-format",
+            "2",
+            "--override-channels",
+        ),
+    ),
+}
+
+
+def tool(name: str) -> Tool:
+    """The tool called `name`.
+
+    Raises:
+        BuildFailed: it is a program, and not on PATH.
+    """
+    if name != PY_RATTLER_BUILD and shutil.which(name) is None:
+        raise BuildFailed(
+            f"--tool {name}: there is no {name} on PATH; install it with conda "
+            f"(`conda install {name}`), or leave --tool out to build with {PY_RATTLER_BUILD}"
+        )
+    return TOOLS[name]
+
+
+def packages(chosen: Tool, native: bool) -> tuple[str, ...]:
+    """The packages to build: the native binding's only where it is asked for, or comes anyway.
+
+    Compiled for one torch, beside the one library that serves all, it takes a tenth of the session.
+    """
+    every = native or not chosen.many_at_once
+    return tuple(name for name in rendered.PACKAGES if every or name != rendered.NATIVE)
+
+
+def local_variants(tools: Toolchain, places: Sequence[Place], path: Path) -> list[rendered.Output]:
+    """Keep of the committed variants what can be built here, and return what that makes.
+
+    The C library is this machine's own, not the old one conda-forge links against.
+    """
+    cuda = [variants.NO_CUDA]
+    if tools.nvcc is not None:
+        cuda.append(tools.nvcc.release)
+    values = {
+        "cuda_architectures": (LOCAL_ARCHITECTURES,),
+        "c_stdlib_version": (tools.glibc,),
+        "cuda_compiler_version": tuple(cuda),
+        "pytorch": (config.series(places[0].torch),),
+    }
+    write_atomically(path, variants.to_yaml(values))
+    return [rendered.output(variant) for variant in rendered.render(PLATFORM, [path])]
+
+
+def index(output: Path) -> None:
+    """Write the index of the packages built."""
+    for subdir in (PLATFORM, "noarch"):
+        (output / subdir).mkdir(parents=True, exist_ok=True)
+    asyncio.run(index_fs(output, write_zst=False, write_shards=False))

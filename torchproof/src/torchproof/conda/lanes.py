@@ -1,0 +1,64 @@
+"""Work for two processors at a time, in processes: rattler-build lets no other thread run."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torchproof.conda.steps import Steps
+
+Value = TypeVar("Value")
+LANES = 2
+
+
+class Lanes:
+    """Takes tasks, and begins them in the order they are handed in, as soon as a lane is free."""
+
+    def __init__(
+        self, steps: Steps, threads: ThreadPoolExecutor, processes: ProcessPoolExecutor
+    ) -> None:
+        self._steps = steps
+        self._threads = threads
+        self._processes = processes
+
+    def submit(self, name: str, call: Callable[[], Value]) -> Future[Value]:
+        """Hand in a task.
+
+        Args:
+            name: the step it is shown as.
+            call: a `functools.partial` of a module's function, as it goes to another process.
+        """
+        return self._threads.submit(self._work, name, call)
+
+    def _work(self, name: str, call: Callable[[], Value]) -> Value:
+        with self._steps.step(name):
+            return self._processes.submit(call).result()
+
+
+@contextmanager
+def lanes(steps: Steps) -> Iterator[Lanes]:
+    """Lanes; at the end everything handed in is done, and after an error nothing more is begun."""
+    # Spawned: a fork would inherit rattler's threads as locks nobody opens.
+    context = multiprocessing.get_context("spawn")
+    processes = ProcessPoolExecutor(LANES, mp_context=context)
+    threads = ThreadPoolExecutor(LANES)
+    try:
+        yield Lanes(steps, threads, processes)
+    except BaseException:
+        threads.shutdown(cancel_futures=True)
+        raise
+    finally:
+        threads.shutdown()
+        processes.shutdown()
+
+
+def done(value: Value) -> Future[Value]:
+    """What is known already, in the shape of what a lane works on."""
+    future: Future[Value] = Future()
+    future.set_result(value)
+    return future

@@ -1,0 +1,46 @@
+"""The machine's own parts that go into the channel: compilers, C library, nvcc."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchproof.machine import Nvcc, find_nvcc
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torchproof.machine import Machine
+
+
+class NoCompiler(Exception):  # noqa: N818  # read by the user as the reason the session stops
+    """Nothing can be compiled here; the message says what to install."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What compiles here."""
+
+    cc: Path
+    cxx: Path
+    version: str
+    glibc: str
+    nvcc: Nvcc | None
+
+
+def toolchain(machine: Machine) -> Toolchain:
+    """The default g++, the C library and, where there is one, nvcc.
+
+    Raises:
+        NoCompiler: no g++ on PATH.
+    """
+    if machine.default is None:
+        raise NoCompiler("no g++ on PATH: install one (Debian: `apt-get install g++`)")
+    return Toolchain(
+        cc=machine.default.c_compiler,
+        cxx=machine.default.path,
+        version=machine.default.version,
+        glibc=platform.libc_ver()[1],
+        nvcc=find_nvcc(),
+    )

@@ -1,0 +1,259 @@
+"""A package of the recipe: built, tested, audited; kept while what it is made of stays."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from concurrent.futures import as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchproof import config, files
+from torchproof.audit import audit, default_policy, to_json
+from torchproof.conda import build
+from torchproof.conda.lanes import done
+from torchproof.conda.results import FAILED, NOT_RUN, PASSED, PackageResult
+from torchproof.files import (
+    read_json,
+    sha256,
+    source_hash,
+    text_hash,
+    tool_hash,
+    write_atomically,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future
+
+    from torchproof.audit import Policy
+    from torchproof.conda.lanes import Lanes
+    from torchproof.conda.places import Place
+    from torchproof.conda.rendered import Output
+    from torchproof.conda.session import Session
+    from torchproof.config import Matrix
+
+# How conda, too, is told of a driver that is not there.
+OVERRIDE = "CONDA_OVERRIDE_CUDA"
+# What a package is made of.
+SOURCES = (
+    *files.SOURCES,
+    "LICENSE",
+    "MANIFEST.in",
+    "README.md",
+    "matrix.toml",
+    "recipe",
+)
+# What lltm-tests is made of on top.
+TESTS = ("tests",)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package file in the channel, and what its tests and audit showed in an earlier run.
+
+    Attributes:
+        key: what it is made of, and what with.
+        kept: None where it was built in this run, and nothing is shown of it yet.
+    """
+
+    output: Output
+    built: build.Built
+    sha256: str
+    key: str
+    kept: PackageResult | None = None
+
+
+def make_packages(this: Session, lanes: Lanes, outputs: list[Output]) -> Iterator[Package]:
+    """Build what is missing; each package as soon as it is there.
+
+    Kept from an earlier run is what passed there and is made of the same content.
+
+    Raises:
+        BuildFailed: one could not be built.
+    """
+    keys = {one.key: content_key(this, one) for one in outputs}
+    kept = {one.key: package for one in outputs if (package := _known(this, one, keys[one.key]))}
+    for name in kept:
+        this.steps.say(f"{name}: kept, nothing it is made of has changed")
+    missing = [one for one in outputs if one.key not in kept]
+    forget_others(this.shop.output, (one for one in outputs if one.key in kept))
+    for one in missing:
+        _forget(this.shop.output, one)
+    yield from kept.values()
+    for one, built in _build(this, lanes, missing):
+        yield Package(one, built, sha256(built.path), keys[one.key])
+    build.index(this.shop.output)
+
+
+def _build(
+    this: Session, lanes: Lanes, missing: list[Output]
+) -> Iterator[tuple[Output, build.Built]]:
+    tool = build.tool(this.tool)
+    begun = {}
+    for one in missing:
+        future = lanes.submit(f"{one.key}: build", partial(tool.build, this.shop, one))
+        begun[future] = one
+        if not tool.many_at_once:
+            future.result()
+    for future in as_completed(begun):
+        yield begun[future], future.result()
+
+
+def test_package(this: Session, lanes: Lanes, package: Package) -> Future[PackageResult]:
+    """Run the recipe's tests and the audit, unless they are known."""
+    if package.kept is not None:
+        return done(package.kept)
+    record = _record(this, package.output)
+    return lanes.submit(
+        f"{package.output.key}: the recipe's tests, audit",
+        partial(_prove, this.bench, package, record),
+    )
+
+
+def content_key(this: Session, wanted: Output) -> str:
+    """What a package is made of, and what with."""
+    own = TESTS if wanted.name == "lltm-tests" else ()
+    return text_hash(
+        source_hash(*SOURCES, *own), tool_hash("audit", "conda"), this.tool, this.channel.key
+    )
+
+
+def _record(this: Session, wanted: Output) -> Path:
+    return this.shop.output / f"{wanted.name}-{wanted.build}.json"
+
+
+def _known(this: Session, wanted: Output, key: str) -> Package | None:
+    """What an earlier run found; only of the same content, the same file, and if it passed."""
+    known = read_json(_record(this, wanted))
+    if not known or known["key"] != key:
+        return None
+    result = PackageResult(**known["result"] | {"kept": True})
+    path = Path(result.file)
+    if not (result.ok and path.is_file() and sha256(path) == result.sha256):
+        return None
+    result = dataclasses.replace(result, tests=tuple(result.tests))
+    return Package(wanted, build.Built(path, result.seconds), result.sha256, key, result)
+
+
+def forget_others(output: Path, wanted: Iterable[Output]) -> None:
+    """Take out of the channel what is not wanted, or the solver might choose it."""
+    names = {f"{one.name}-{one.version}-{one.build}.conda" for one in wanted}
+    for package in output.glob("*/*.conda"):
+        if package.name not in names:
+            package.unlink()
+
+
+def _forget(output: Path, wanted: Output) -> None:
+    (output / f"{wanted.name}-{wanted.build}.json").unlink(missing_ok=True)
+    # An unpacked package is cached under its name: a new build must not meet the old one.
+    name = f"{wanted.name}-{wanted.version}-{wanted.build}"
+    for folder in (output.parent / "cache" / "pkgs").glob(f"{name}*"):
+        shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a built package is tested and audited with.
+
+    Attributes:
+        uris: channels of what it needs; itself it brings along.
+    """
+
+    uris: tuple[str, ...]
+    logs: Path
+    policies: dict[str, Policy]
+
+
+def policies(matrix: Matrix, places: tuple[Place, ...]) -> dict[str, Policy]:
+    """What the audit holds each package's library to, by the package's name."""
+    stable = dataclasses.replace(
+        default_policy(),
+        binding="stable",
+        target=matrix.stable.target,
+        torch=config.series(places[-1].torch),
+        python="none",
+        cuda="cpu",
+    )
+    native = dataclasses.replace(
+        stable, binding="native", target=None, torch=config.series(places[0].torch)
+    )
+    return {"lltm": stable, "lltm-native": native}
+
+
+def _prove(bench: Bench, package: Package, record: Path) -> PackageResult:
+    wanted, built = package.output, package.built
+    tests = recipe_tests(bench, built, driver=cuda_release(wanted))
+    audited, reason = audit_package(bench, wanted, built.path)
+    result = PackageResult(
+        name=wanted.name,
+        build=wanted.build,
+        file=str(built.path),
+        sha256=package.sha256,
+        seconds=built.seconds,
+        bytes=built.path.stat().st_size,
+        files=len(built.package.files),
+        tests=tests,
+        audit=audited,
+        reason=reason,
+    )
+    write_json(record, {"key": package.key, "result": dataclasses.asdict(result)})
+    return result
+
+
+def recipe_tests(bench: Bench, built: build.Built, driver: str | None) -> tuple[str, ...]:
+    """The status of each of the recipe's tests; what they print goes to the log.
+
+    A CUDA package is tested as if there were a `driver` for it: it has to install and import.
+    """
+    with driver_override(driver):
+        ended = built.package.run_tests(channel=bench.uris)
+    lines = []
+    for test in ended:
+        lines += [f"== test {test.test_index}: {'passed' if test.success else 'failed'}"]
+        lines += test.output
+    write_atomically(bench.logs / f"{built.path.stem}-tests.log", "\n".join(lines) + "\n")
+    return tuple(PASSED if test.success else FAILED for test in ended)
+
+
+@contextmanager
+def driver_override(release: str | None) -> Iterator[None]:
+    """As if there were a driver of that CUDA release; what the machine has, for None."""
+    before = os.environ.get(OVERRIDE)
+    if release is not None:
+        os.environ[OVERRIDE] = release
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(OVERRIDE, None)
+        else:
+            os.environ[OVERRIDE] = before
+
+
+def cuda_release(wanted: Output) -> str | None:
+    """The CUDA release a package is built with: "13.0" of "cuda130_h1234567_1300"."""
+    device = wanted.build.split("_")[0]
+    digits = device.removeprefix("cuda")
+    return f"{digits[:-1]}.{digits[-1]}" if device != digits else None
+
+
+def audit_package(bench: Bench, wanted: Output, path: Path) -> tuple[str, str]:
+    """Hold the package's library to what the recipe declares; the status and why."""
+    policy = bench.policies.get(wanted.name)
+    if policy is None:
+        return NOT_RUN, "it holds no binary"
+    if cuda := cuda_release(wanted):
+        architectures = (build.LOCAL_ARCHITECTURES,)
+        policy = dataclasses.replace(policy, cuda=cuda, cuda_architectures=architectures)
+    report = audit(path, policy)
+    write_atomically(bench.logs / f"{path.stem}-audit.json", to_json([report]) + "\n")
+    failed = sorted({finding.rule for library in report.libraries for finding in library.failed})
+    if not report.libraries:
+        return FAILED, "the audit found no library in it"
+    return (FAILED, ", ".join(failed)) if failed else (PASSED, "")

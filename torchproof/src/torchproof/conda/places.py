@@ -1,0 +1,87 @@
+"""The environments that are really installed: which CPython of this machine beside which torch."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchproof.config import series
+
+if TYPE_CHECKING:
+    from torchproof.config import Matrix
+    from torchproof.machine import Interpreter, Machine
+
+# Of a distribution's Python: its files lie among everyone else's, and it knows no site-packages.
+SHARED_PREFIX = Path("/usr")
+
+
+class NoInterpreter(Exception):  # noqa: N818  # read by the user as the reason the session stops
+    """No CPython of this machine can be made a conda package; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A CPython, its prefix, and the torch installed beside it."""
+
+    python: Interpreter
+    prefix: Path
+    torch: str
+
+    @property
+    def series(self) -> str:
+        """The series of CPython, "3.12"."""
+        return series(self.python.version)
+
+    @property
+    def tag(self) -> str:
+        """The series of CPython as build strings spell it: "py312"."""
+        return f"py{self.series.replace('.', '')}"
+
+    @property
+    def label(self) -> str:
+        """A name for tables: "torch 2.10 + Python 3.12"."""
+        return f"torch {series(self.torch)} + Python {self.series}"
+
+
+def prefix_of(python: Interpreter) -> Path | None:
+    """The folder an interpreter lives in; None where it shares that with the whole system."""
+    told = subprocess.run(
+        [python.path, "-c", "import sys; print(sys.base_prefix)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    prefix = Path(told.stdout.strip())
+    return None if prefix == SHARED_PREFIX else prefix
+
+
+def places(matrix: Matrix, machine: Machine) -> tuple[Place, ...]:
+    """Two torches and two Pythons where the machine has them; the first is the one users meet.
+
+    The torch that `stable.headers` names goes beside the running CPython. The oldest supported
+    one, on which the recipe builds, goes beside the newest other CPython it has wheels for, or
+    beside the running one when there is no other.
+
+    Raises:
+        NoInterpreter: the running series has no interpreter in a prefix of its own.
+    """
+    oldest, headers = matrix.supporting("stable")[0], matrix.headers
+    usable = {}
+    for python in (machine.running, *machine.pythons):
+        if series(python.version) in oldest.pythons and series(python.version) not in usable:
+            prefix = prefix_of(python)
+            if prefix is not None:
+                usable[series(python.version)] = (python, prefix)
+    running = series(machine.running.version)
+    if running not in usable:
+        raise NoInterpreter(
+            f"CPython {machine.running.version} ({machine.running.path}) cannot be packaged: it "
+            f"must be one of {', '.join(oldest.pythons)} and live in a prefix of its own, not in "
+            f"{SHARED_PREFIX}; run nox with one from pyenv, python.org or a container image"
+        )
+    first = Place(*usable[running], headers.version)
+    other = next((found for name, found in usable.items() if name != running), usable[running])
+    return first, Place(*other, oldest.version)

@@ -1,0 +1,197 @@
+"""tests/conda, run against what was built and installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from torchproof import config
+from torchproof.conda.lanes import done
+from torchproof.conda.processes import logged
+from torchproof.conda.results import FAILED, NOT_RUN, PASSED, ProofResult
+from torchproof.files import read_json, source_hash, text_hash, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from concurrent.futures import Future
+
+    from torchproof.conda.lanes import Lanes
+    from torchproof.conda.packages import Package
+    from torchproof.conda.session import Session
+    from torchproof.conda.solving import Solution
+    from torchproof.conda.suite import Wanted
+
+PROOFS = config.ROOT / "tests" / "conda"
+METADATA = config.ROOT / "torchproof" / "tests"
+# Shown of a package's file alone, by building it again: not done twice for the same file.
+OF_FILES = "test_reproducible.py"
+# Shown from metadata alone; many cases each, so a row of the table is a file.
+OF_METADATA = {
+    "test_conda_solver.py": "what the solver chooses beside torch, Python and driver",
+    "test_conda_render.py": "what the recipe renders to on every platform",
+}
+# Names the file through which the proofs learn what was built and installed.
+CONTEXT = "LLTM_CONDA_CONTEXT"
+LIMIT_S = 1800.0
+
+
+def write_context(
+    this: Session,
+    name: str,
+    packages: Iterable[Package],
+    solutions: Iterable[tuple[Wanted, Solution]] = (),
+) -> Path:
+    """Tell a run of the proofs what there is, in a file, and return that."""
+    path = this.folder / "work" / f"proofs-{name}.json"
+    write_json(
+        path,
+        {
+            "channels": [str(folder) for folder in this.channels],
+            "parts": str(this.channel.folder),
+            "cache": str(this.cache),
+            "variants": str(this.shop.variants),
+            "packages": [
+                {
+                    "name": package.output.name,
+                    "build": package.output.build,
+                    "file": str(package.built.path),
+                }
+                for package in packages
+            ],
+            "environments": [
+                {
+                    "specs": want.specs,
+                    "torch": want.place.torch,
+                    "python": want.place.series,
+                    "driver": want.driver,
+                    "lltm": solution.build("lltm"),
+                }
+                for want, solution in solutions
+            ],
+        },
+    )
+    return path
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of pytest, as a lane takes it.
+
+    Attributes:
+        name: of its log and its JUnit file.
+        what: it shows.
+        arguments: for pytest, the tests first.
+        context: what there is, where they need it.
+    """
+
+    name: str
+    what: str
+    arguments: tuple[str, ...]
+    folder: Path
+    context: Path | None = None
+
+    @property
+    def step(self) -> str:
+        """What it is shown as."""
+        return f"proofs: {self.what}"
+
+    def __call__(self) -> list[ProofResult]:
+        """Every test of it."""
+        junit = self.folder / "work" / f"proofs-{self.name}.xml"
+        log = self.folder / "logs" / f"proofs-{self.name}.log"
+        junit.unlink(missing_ok=True)
+        junit.parent.mkdir(parents=True, exist_ok=True)
+        tests = Path(self.arguments[0])
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        # The suite's own conftest imports lltm, which is not installed here.
+        command += [f"--confcutdir={tests if tests.is_dir() else tests.parent}"]
+        command += [f"--junitxml={junit}", *self.arguments]
+        context = {CONTEXT: str(self.context)} if self.context else {}
+        code = logged(command, log, cwd=config.ROOT, limit=LIMIT_S, env=context)
+        found = read_proofs(junit)
+        if not found or (code and not any(proof.status == FAILED for proof in found)):
+            return [*found, ProofResult(f"tests/conda: {self.what}", FAILED, 0.0, f"see {log}")]
+        return found
+
+
+def prove_metadata(this: Session, lanes: Lanes) -> list[Future[list[ProofResult]]]:
+    """Run the tests that need nothing but the recipe."""
+    runs = [
+        Run(Path(name).stem, what, (str(METADATA / name),), this.folder)
+        for name, what in OF_METADATA.items()
+    ]
+    return [lanes.submit(run.step, partial(_summed, run)) for run in runs]
+
+
+def prove_reproducible(this: Session, lanes: Lanes, package: Package) -> Future[list[ProofResult]]:
+    """Build a package again; kept is what the same file showed."""
+    context = write_context(this, "files", [package])
+    run = Run("files", "reproducible", (str(PROOFS / OF_FILES),), this.folder, context)
+    record = this.folder / "work" / "proofs-kept.json"
+    key = text_hash(package.sha256, this.channel.key, source_hash("tests/conda"))
+    known = read_json(record)
+    if known and known["key"] == key:
+        return done([ProofResult(**row | {"kept": True}) for row in known["proofs"]])
+    record.unlink(missing_ok=True)
+    return lanes.submit(run.step, partial(_recorded, run, record, key))
+
+
+def prove_installation(
+    this: Session,
+    lanes: Lanes,
+    packages: Iterable[Package],
+    solutions: Iterable[tuple[Wanted, Solution]],
+) -> Future[list[ProofResult]]:
+    """Run the rest of tests/conda against all that was built and solved."""
+    what = "relocatable, removable, no trace"
+    arguments = (str(PROOFS), f"--ignore={PROOFS / OF_FILES}")
+    context = write_context(this, "installation", packages, solutions)
+    run = Run("installation", what, arguments, this.folder, context)
+    return lanes.submit(run.step, run)
+
+
+def _recorded(run: Run, record: Path, key: str) -> list[ProofResult]:
+    shown = run()
+    if all(proof.status == PASSED for proof in shown):
+        write_json(record, {"key": key, "proofs": [dataclasses.asdict(p) for p in shown]})
+    return shown
+
+
+def _summed(run: Run) -> list[ProofResult]:
+    return [summed(run.what, run())]
+
+
+def summed(what: str, proofs: list[ProofResult]) -> ProofResult:
+    """Many cases as one property: passed when all have, not run when none has."""
+    seconds = sum(proof.seconds for proof in proofs)
+    name = f"{what}: {len(proofs)} cases"
+    for proof in proofs:
+        if proof.status == FAILED:
+            return ProofResult(name, FAILED, seconds, f"{proof.name}: {proof.reason}")
+    left = [proof for proof in proofs if proof.status == NOT_RUN]
+    if left:
+        return ProofResult(name, NOT_RUN, seconds, f"{len(left)} cases: {left[0].reason}")
+    return ProofResult(name, PASSED, seconds)
+
+
+def read_proofs(junit: Path) -> list[ProofResult]:
+    """Each test of the proofs, its name read as a sentence."""
+    if not junit.is_file():
+        return []
+    found = []
+    for case in ElementTree.parse(junit).iter("testcase"):
+        broken = [*case.findall("failure"), *case.findall("error")]
+        skip = case.find("skipped")
+        status, why = PASSED, ""
+        if broken:
+            status, why = FAILED, " ".join((broken[0].get("message") or "").split())[:300]
+        elif skip is not None:
+            status, why = NOT_RUN, skip.get("message") or ""
+        name = (case.get("name") or "").removeprefix("test_").replace("_", " ")
+        found.append(ProofResult(name, status, float(case.get("time") or 0), why))
+    return found

@@ -1,0 +1,162 @@
+"""The session: a channel, the packages, their tests and audit, environments, proofs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torchproof.conda import build, channel, rendered
+from torchproof.conda.lanes import lanes as open_lanes
+from torchproof.conda.packages import make_packages, test_package
+from torchproof.conda.proofs import prove_installation, prove_metadata, prove_reproducible
+from torchproof.conda.results import RenderedResult, Results
+from torchproof.conda.suite import solve_for, test_environment, wanted
+from torchproof.config import ROOT
+from torchproof.files import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from concurrent.futures import Future
+
+    from torchproof.conda.lanes import Lanes
+    from torchproof.conda.packages import Package
+    from torchproof.conda.results import PackageResult, ProofResult
+    from torchproof.conda.session import Session
+
+# What the channel, the unpacked wheels, the builds and the prefixes take at most.
+FREE_BYTES = 9 << 30
+
+
+def run(this: Session) -> Results:
+    """Do everything, and write `report.json` beside it.
+
+    Raises:
+        ChannelFailed, NoWheel, BuildFailed: a part cannot be made.
+        Unsolvable: the packages cannot be installed.
+    """
+    started = time.monotonic()
+    shutil.rmtree(this.logs, ignore_errors=True)
+    shutil.rmtree(this.scratch, ignore_errors=True)
+    # rattler and rattler-build keep what they unpack there, and nothing in the user's own cache.
+    os.environ["RATTLER_CACHE_DIR"] = str(this.cache.parent)
+    with open_lanes(this.steps) as lanes:
+        proofs = make_channel(this, lanes)
+        variants = build.local_variants(this.tools, this.places, this.shop.variants)
+        outputs = [output for output in variants if output.name in this.packages]
+        packages: dict[str, Package] = {}
+        tested: dict[str, Future[PackageResult]] = {}
+        # What needs no more than one package fills the time until the last of them is there.
+        for package in make_packages(this, lanes, outputs):
+            key = package.output.key
+            packages[key] = package
+            if key == outputs[0].key:  # lltm for the CPU
+                proofs.append(prove_reproducible(this, lanes, package))
+            tested[key] = test_package(this, lanes, package)
+        solutions = [(want, solve_for(this, want)) for want in wanted(this)]
+        # The longest first.
+        environments = [test_environment(this, lanes, *solved) for solved in solutions]
+        proofs.append(prove_installation(this, lanes, packages.values(), solutions))
+        # Beside the last of the work, as the disk is what it waits for.
+        wheels = partial(shutil.rmtree, this.channel.scratch, ignore_errors=True)
+        lanes.submit("clean up after the channel", wheels)
+    results = Results(
+        tool=this.tool,
+        channel_bytes=this.channel.size,
+        channel_packages=len(list(this.channel.folder.glob("*/*.conda"))),
+        seconds=0.0,
+        packages=tuple(told(this, tested[output.key]) for output in outputs),
+        environments=tuple(environment.result() for environment in environments),
+        proofs=tuple(proof for shown in proofs for proof in shown.result()),
+        rendered=tuple(all_rendered(this, packages.values())),
+        not_run=tuple(not_run(this)),
+    )
+    shutil.rmtree(this.scratch, ignore_errors=True)
+    results = dataclasses.replace(results, seconds=time.monotonic() - started)
+    write_json(this.folder / "report.json", results.to_json())
+    return results
+
+
+def check_disk() -> None:
+    """Stop before a full disk does.
+
+    Raises:
+        ChannelFailed: too little is free.
+    """
+    free = shutil.disk_usage(ROOT).free
+    if free < FREE_BYTES:
+        raise channel.ChannelFailed(
+            f"{free / 2**30:.1f} GiB of disk are free, nox -s conda may need "
+            f"{FREE_BYTES >> 30} GiB: free some space and run it again"
+        )
+
+
+def told(this: Session, tested: Future[PackageResult]) -> PackageResult:
+    """A package's result, and where its logs are if something failed."""
+    result = tested.result()
+    if not result.ok:
+        named = f"{result.name} {result.build}"
+        this.steps.say(f"[red]{named} failed[/]; its logs are in {this.logs}")
+    return result
+
+
+def make_channel(this: Session, lanes: Lanes) -> list[Future[list[ProofResult]]]:
+    """Make the parts of the channel that are missing or changed, and show what needs none of it."""
+    wanted = channel.parts(this.channel, this.matrix, this.facts, this.tools, this.places)
+    stale = this.channel.forget_others(wanted)
+    missing = this.channel.missing(wanted)
+    this.steps.say(f"channel: {len(wanted) - len(missing)} of {len(wanted)} parts kept")
+    if missing:
+        check_disk()
+    # Those that take longest first, so that the two lanes end together.
+    missing.sort(key=lambda part: not part.name.startswith("wheels"))
+    made = [
+        lanes.submit(f"channel: {part.name}", partial(this.channel.make, part)) for part in missing
+    ]
+    metadata = prove_metadata(this, lanes)
+    for part in made:
+        part.result()
+    if missing or stale:
+        with this.steps.step("channel: index"):
+            this.channel.index()
+    return metadata
+
+
+def all_rendered(this: Session, packages: Iterable[Package]) -> list[RenderedResult]:
+    """Every variant on every platform, and whether it was built here.
+
+    A local build has another hash, as it is linked against this machine's C library.
+    """
+    built = {(p.output.name, p.output.build.split("_")[0]) for p in packages}
+    return [
+        RenderedResult(
+            platform=platform,
+            name=output.name,
+            build=output.build,
+            built=platform == build.PLATFORM and (output.name, output.build.split("_")[0]) in built,
+        )
+        for platform in this.facts.platforms
+        for output in rendered.outputs(platform)
+    ]
+
+
+def not_run(this: Session) -> list[str]:
+    """What this machine could not show, and why."""
+    found = []
+    if rendered.NATIVE not in this.packages:
+        found.append(f"{rendered.NATIVE}: `nox -s conda -- --native` builds and tests it, too")
+    if len({place.series for place in this.places}) == 1:
+        found.append("a second Python: this machine has one that can be packaged")
+    if this.cuda is None:
+        found.append("the CUDA package: there is no nvcc on this machine")
+    else:
+        built = build.LOCAL_ARCHITECTURES
+        left = [name for name in this.architectures if name not in built.split(";")]
+        found.append(
+            f"the CUDA package for {', '.join(left)}: built here for {built} alone, which is quick"
+        )
+        found.append("the CUDA package on a GPU: installed and tested here on the CPU")
+    return found

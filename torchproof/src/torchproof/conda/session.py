@@ -1,0 +1,114 @@
+"""What stays the same for the length of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchproof import config
+from torchproof.conda import build, channel, local
+from torchproof.conda import facts as conda_facts
+from torchproof.conda import places as conda_places
+from torchproof.conda.packages import Bench, policies
+from torchproof.machine import this_machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torchproof.conda.places import Place
+    from torchproof.conda.steps import Steps
+
+
+@dataclass(frozen=True)
+class Session:
+    """The machine, the matrix and the folders.
+
+    Attributes:
+        tool: what builds, as `build.TOOLS` calls it.
+        packages: the names of those that are built.
+    """
+
+    folder: Path
+    tool: str
+    packages: tuple[str, ...]
+    matrix: config.Matrix
+    facts: conda_facts.Facts
+    tools: local.Toolchain
+    places: tuple[Place, ...]
+    steps: Steps
+
+    @property
+    def channel(self) -> channel.Channel:
+        """The channel of this machine's parts."""
+        scratch, log = self.scratch / "channel", self.logs / "channel.log"
+        return channel.Channel(self.folder / "channel", scratch, log)
+
+    @property
+    def scratch(self) -> Path:
+        """What is unpacked and built in; it goes at the end.
+
+        Not before: a file system may not use a freed inode again for minutes, and looks for another
+        one by one. With ten thousands freed, making a file took longer than writing it.
+        """
+        return self.folder / "scratch"
+
+    @property
+    def logs(self) -> Path:
+        """Where logs are kept."""
+        return self.folder / "logs"
+
+    @property
+    def cache(self) -> Path:
+        """Where rattler keeps unpacked packages, to link them from."""
+        return self.folder / "cache" / "pkgs"
+
+    @property
+    def shop(self) -> build.Workshop:
+        """Where the packages are built."""
+        return build.Workshop(
+            channels=(self.channel.folder,),
+            output=self.folder / "packages",
+            variants=self.folder / "local_variants.yaml",
+            logs=self.logs,
+            scratch=self.scratch,
+        )
+
+    @property
+    def bench(self) -> Bench:
+        """What the packages are tested and audited with."""
+        return Bench(
+            (self.channel.folder.resolve().as_uri(),), self.logs, policies(self.matrix, self.places)
+        )
+
+    @property
+    def cuda(self) -> str | None:
+        """The CUDA release that the packages are built with, too."""
+        return self.tools.nvcc.release if self.tools.nvcc else None
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """Those the CUDA package is released for, as matrix.toml has them for this toolkit."""
+        rows = (row for row in self.matrix.cuda if row.version == self.cuda)
+        return next((row.architectures for row in rows), ())
+
+    @property
+    def channels(self) -> tuple[Path, ...]:
+        """What is installed from."""
+        return (self.shop.output, self.channel.folder)
+
+
+def session(folder: Path, tool: str, native: bool, steps: Steps) -> Session:
+    """Look at the machine.
+
+    Raises:
+        NoInterpreter: no CPython that can be packaged.
+        NoCompiler: no g++.
+        BuildFailed: the tool asked for is not there.
+    """
+    packages = build.packages(build.tool(tool), native)
+    matrix = config.load()
+    with steps.step("look for interpreters and compilers"):
+        machine = this_machine()
+        tools = local.toolchain(machine)
+        places = conda_places.places(matrix, machine)
+    return Session(folder, tool, packages, matrix, conda_facts.load(), tools, places, steps)

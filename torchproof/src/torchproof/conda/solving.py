@@ -1,0 +1,83 @@
+"""Solve for an environment as `conda install` would, with rattler."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import rattler
+from rattler.exceptions import SolverError
+from rattler.virtual_package import VirtualPackage, VirtualPackageOverrides
+
+from torchproof.files import text_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rattler import RepoDataRecord
+
+
+class Unsolvable(Exception):  # noqa: N818  # the answer "no such environment", not a fault of the tool
+    """There is no such environment; the message names the constraint in the way."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The packages of an environment."""
+
+    records: tuple[RepoDataRecord, ...]
+    seconds: float
+
+    @property
+    def key(self) -> str:
+        """One hash over the packages."""
+        return text_hash(*sorted(f"{r.file_name} {(r.sha256 or b'').hex()}" for r in self.records))
+
+    def record(self, name: str) -> RepoDataRecord:
+        """The package called `name`; KeyError when it is not among them."""
+        for record in self.records:
+            if record.name.normalized == name:
+                return record
+        raise KeyError(name)
+
+    def build(self, name: str) -> str:
+        """The build string of the package called `name`."""
+        return str(self.record(name).build)
+
+    def version(self, name: str) -> str:
+        """The version of the package called `name`."""
+        return str(self.record(name).version)
+
+
+def detect() -> list[VirtualPackage]:
+    """What this machine has, as conda sees it: its C library, its processor, its CUDA driver."""
+    return VirtualPackage.detect(VirtualPackageOverrides.from_env())
+
+
+def solve(channels: Sequence[Path], specs: Sequence[str], platform: str = "linux-64") -> Solution:
+    """Solve on what this machine has; `CONDA_OVERRIDE_CUDA` is honoured as conda does.
+
+    Args:
+        channels: folders of channels, those first in line preferred.
+        specs: what is asked for, in conda's match specifications.
+        platform: conda's name of the platform.
+
+    Raises:
+        Unsolvable: the specifications contradict each other, a package or this machine.
+    """
+    started = time.monotonic()
+    try:
+        records = asyncio.run(
+            rattler.solve(
+                [channel.resolve().as_uri() for channel in channels],
+                list(specs),
+                platforms=[platform, "noarch"],  # type: ignore[list-item]  # any name, not one of its Literal's
+                virtual_packages=detect(),
+            )
+        )
+    except SolverError as error:
+        raise Unsolvable(str(error)) from None
+    return Solution(tuple(records), time.monotonic() - started)

@@ -1,0 +1,209 @@
+"""Environments as `conda install` makes them, and the suite of `lltm-tests` run in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torchproof.conda.install import ENVIRONMENT, install
+from torchproof.conda.packages import driver_override
+from torchproof.conda.processes import logged
+from torchproof.conda.results import FAILED, PASSED, EnvironmentResult
+from torchproof.conda.solving import solve
+from torchproof.files import read_json, text_hash, tool_hash, write_json
+from torchproof.results import Counts, read_junit
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from torchproof.conda.install import Installed
+    from torchproof.conda.lanes import Lanes
+    from torchproof.conda.places import Place
+    from torchproof.conda.session import Session
+    from torchproof.conda.solving import Solution
+    from torchproof.config import Suite
+
+# As matrix.toml calls them.
+FULL = ("slow", "quick")
+CORE, VALUES = "core", "values"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An environment to make.
+
+    Attributes:
+        place: a CPython of this machine and a torch.
+        driver: the CUDA release of the GPU driver it is solved for; None for what the machine has.
+        suite: what is run in it, as matrix.toml calls it.
+    """
+
+    place: Place
+    driver: str | None
+    suite: str
+
+    @property
+    def tag(self) -> str:
+        """A name for files."""
+        name = f"{self.place.tag}-{self.suite}"
+        return f"{name}-cuda" if self.driver else name
+
+    @property
+    def label(self) -> str:
+        """A name for tables."""
+        if self.driver is None:
+            return self.place.label
+        return f"{self.place.label}, CUDA package on the CPU"
+
+    @property
+    def specs(self) -> list[str]:
+        """What is asked for."""
+        beside = [f"pytorch {self.place.torch}.*", f"python {self.place.series}.*"]
+        return ["lltm", "lltm-tests", *beside]
+
+
+def wanted(this: Session) -> tuple[Wanted, ...]:
+    """The full suite where users meet the package, in two environments, its core elsewhere.
+
+    The CUDA package holds the same kernels for the CPU: its values are compared once more.
+    """
+    first, *others = this.places
+    found = [Wanted(first, None, half) for half in FULL]
+    found += [Wanted(place, None, CORE) for place in others]
+    if this.cuda is not None:
+        found.append(Wanted(others[-1], this.cuda, VALUES))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An environment to install and what to run in it, as a lane takes it.
+
+    Attributes:
+        key: one hash over the packages of the environment and what is run.
+        kept: what was shown in an earlier run by the same key.
+    """
+
+    want: Wanted
+    suite: Suite
+    channels: tuple[Path, ...]
+    prefix: Path
+    cache: Path
+    work: Path
+    logs: Path
+    key: str
+    kept: EnvironmentResult | None
+
+    @property
+    def record(self) -> Path:
+        """What is known of it."""
+        return self.work.with_suffix(".json")
+
+
+def solve_for(this: Session, want: Wanted) -> Solution:
+    """The packages that `conda install` takes there.
+
+    Raises:
+        Unsolvable: there is no such environment.
+    """
+    with driver_override(want.driver):
+        return solve(this.channels, want.specs)
+
+
+def test_environment(
+    this: Session, lanes: Lanes, want: Wanted, solution: Solution
+) -> Future[EnvironmentResult]:
+    """Install as `conda install` does, and run a suite from the installed package.
+
+    Kept is what passed on the same packages: they are installed, and not tested again.
+    """
+    suite = this.matrix.suite(want.suite)
+    work = this.folder / "work" / want.tag
+    how = tool_hash("conda/suite.py", "conda/install.py")
+    key = text_hash(solution.key, *suite.paths, *suite.arguments, how)
+    known = read_json(work.with_suffix(".json"))
+    kept = None
+    what = f"install, the {suite.name} suite"
+    if known and known["key"] == key:
+        kept = EnvironmentResult(**known["result"] | {"kept": True})
+        what = f"install; the {suite.name} suite is kept, the packages are the same"
+    trial = Trial(
+        want=want,
+        suite=suite,
+        channels=this.channels,
+        prefix=this.folder / "environments" / want.tag,
+        cache=this.cache,
+        work=work,
+        logs=this.logs,
+        key=key,
+        kept=kept,
+    )
+    return lanes.submit(f"{want.label}: {what}", partial(_try, trial))
+
+
+def _try(trial: Trial) -> EnvironmentResult:
+    shutil.rmtree(trial.prefix, ignore_errors=True)
+    with driver_override(trial.want.driver):
+        installed = install(trial.channels, trial.want.specs, trial.prefix, trial.cache)
+    if trial.kept is not None:
+        return dataclasses.replace(
+            trial.kept,
+            solve_seconds=installed.solution.seconds,
+            install_seconds=installed.seconds,
+        )
+    trial.record.unlink(missing_ok=True)
+    result = _run(trial, installed)
+    # One that failed is run again the next time.
+    if result.status == PASSED:
+        write_json(trial.record, {"key": trial.key, "result": dataclasses.asdict(result)})
+    return result
+
+
+def _run(trial: Trial, installed: Installed) -> EnvironmentResult:
+    want, suite, work = trial.want, trial.suite, trial.work
+    home = installed.prefix / "share" / "lltm"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    junit, log = work / "junit.xml", trial.logs / f"suite-{want.tag}.log"
+    command = ["python", "-m", "pytest", "-c", str(home / "pyproject.toml"), "-q"]
+    command += ["-o", f"cache_dir={work}/cache", "-o", "junit_family=xunit1"]
+    command += [f"--junitxml={junit}", *suite.arguments]
+    command += [str(home / path) for path in suite.paths]
+    started = time.monotonic()
+    code = logged(
+        installed.activated(*command), log, cwd=work, limit=60.0 * suite.minutes, env=ENVIRONMENT
+    )
+    seconds = time.monotonic() - started
+    counts = read_junit(junit)
+    status, reason = _verdict(code, counts, log)
+    return EnvironmentResult(
+        name=want.label,
+        torch=want.place.torch,
+        python=want.place.python.version,
+        suite=suite.name,
+        lltm=installed.solution.build("lltm"),
+        packages=len(installed.records),
+        solve_seconds=installed.solution.seconds,
+        install_seconds=installed.seconds,
+        test_seconds=seconds,
+        passed=counts.passed if counts else 0,
+        failed=counts.failed if counts else 0,
+        skipped=counts.skipped if counts else 0,
+        status=status,
+        reason=reason,
+    )
+
+
+def _verdict(code: int, counts: Counts | None, log: Path) -> tuple[str, str]:
+    if counts is None:
+        return FAILED, f"pytest ended with {code} before it had a result; see {log.name}"
+    if counts.failed:
+        return FAILED, counts.failures[0]
+    if code or not counts.passed:
+        return FAILED, f"pytest ended with {code}, {counts.passed} tests passed; see {log.name}"
+    return PASSED, ""

@@ -1,0 +1,106 @@
+"""`recipe/conda_build_config.yaml`, made from matrix.toml, and a check of its drift."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+from torchproof import config
+from torchproof.conda import facts as conda_facts
+from torchproof.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torchproof.conda.facts import Facts
+    from torchproof.config import Matrix
+
+PATH = conda_facts.RECIPE / "conda_build_config.yaml"
+HEADER = """\
+# Made from matrix.toml by `nox -s conda -- --write`; `nox -s matrix -- --check` fails when it has
+# drifted. Block lists and no selectors: conda-build takes a trailing [...] for a selector, and
+# rattler-build takes a selector for a comment.
+"""
+# conda-forge's word for the variant without CUDA.
+NO_CUDA = "None"
+
+
+def variants(matrix: Matrix, facts: Facts) -> dict[str, tuple[str, ...]]:
+    """Every variant key of the recipe with its values."""
+    return {
+        "c_stdlib": ("sysroot",),
+        "c_stdlib_version": (facts.glibc,),
+        "cuda_architectures": ("all",),
+        "cuda_compiler": ("cuda-nvcc",),
+        "cuda_compiler_version": (NO_CUDA, *facts.cuda),
+        "python_min": (matrix.pythons[0],),
+        "pytorch": tuple(release.series for release in matrix.supporting("stable")),
+        "pytorch_below": (facts.torch_below,),
+        "pytorch_min": (matrix.stable.target,),
+    }
+
+
+def to_yaml(values: Mapping[str, tuple[str, ...]]) -> str:
+    """A variant file that conda-build, rattler-build and py-rattler-build read alike."""
+    return "".join(
+        f"{key}:\n" + "".join(f'  - "{value}"\n' for value in listed)
+        for key, listed in sorted(values.items())
+    )
+
+
+def render() -> str:
+    """The text that belongs into the committed file."""
+    return HEADER + to_yaml(variants(config.load(), conda_facts.load()))
+
+
+def write() -> None:
+    """Write the committed file anew."""
+    write_atomically(PATH, render())
+
+
+def drift() -> str:
+    """How the committed file differs from matrix.toml, as a diff; empty when it does not."""
+    committed = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
+    return "".join(
+        difflib.unified_diff(
+            committed.splitlines(keepends=True),
+            render().splitlines(keepends=True),
+            "recipe/conda_build_config.yaml",
+            "made from matrix.toml",
+        )
+    )
+
+
+def recipe_version() -> str:
+    """The version that the recipe states."""
+    text = (conda_facts.RECIPE / "recipe.yaml").read_text(encoding="utf-8")
+    found = re.search(r'^  version: "([^"]+)"$', text, re.MULTILINE)
+    if found is None:
+        raise config.ConfigError('recipe/recipe.yaml: expected a line `version: "..."`, found none')
+    return found[1]
+
+
+def package_version() -> str:
+    """The version of the Python package."""
+    text = (config.ROOT / "lltm" / "_version.py").read_text(encoding="utf-8")
+    found = re.search(r'__version__ = "([^"]+)"', text)
+    if found is None:
+        raise config.ConfigError('lltm/_version.py: expected __version__ = "...", found none')
+    return found[1]
+
+
+def check() -> tuple[str, ...]:
+    """Every way in which the committed recipe departs from its sources, each in one sentence."""
+    found = []
+    if changed := drift():
+        found.append(
+            "recipe/conda_build_config.yaml has drifted from matrix.toml; run "
+            f"`nox -s conda -- --write`:\n{changed}"
+        )
+    if recipe_version() != package_version():
+        found.append(
+            f"recipe/recipe.yaml states version {recipe_version()}, lltm/_version.py "
+            f"{package_version()}; write the latter into the recipe"
+        )
+    return tuple(found)

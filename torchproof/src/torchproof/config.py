@@ -1,0 +1,303 @@
+"""`matrix.toml` as frozen tables: what is named there, and on which line.
+
+Standard library only (`tomli` on CPython 3.10), so that every consumer can read the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE = "matrix.toml"
+
+
+def find_root(start: Path) -> Path:
+    """The nearest folder upward from `start` that has a matrix.toml; `start` where none has."""
+    start = start.resolve()
+    return next((f for f in (start, *start.parents) if (f / FILE).is_file()), start)
+
+
+# The project that the working directory is in.
+ROOT = find_root(Path.cwd())
+PATH = ROOT / FILE
+# The platform of a row that names none.
+HOME = "linux-x86_64"
+STRING_OR_COMMENT = re.compile(r'"[^"]*"|#.*')
+
+
+class ConfigError(ValueError):
+    """`matrix.toml` cannot be read; the message names the line and the rule."""
+
+
+def series(version: str) -> str:
+    """The part of a version that decides compatibility: "2.13.0" -> "2.13"."""
+    return ".".join(version.split(".")[:2])
+
+
+def number(version: str) -> tuple[int, ...]:
+    """A version as numbers, to be compared: "2.13" -> (2, 13)."""
+    return tuple(int(part) for part in version.split("."))
+
+
+@dataclass(frozen=True)
+class Stable:
+    """The stable wheel: the oldest torch it loads on and the torch it is compiled against."""
+
+    target: str
+    headers: str
+
+
+@dataclass(frozen=True)
+class Torch:
+    """A torch release, the Pythons it has wheels for, its C++ standard and its default CUDA."""
+
+    version: str
+    pythons: tuple[str, ...]
+    cxx: int
+    cuda: str
+    line: int
+
+    @property
+    def series(self) -> str:
+        """The release series, "2.13"."""
+        return series(self.version)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler family, its supported majors, and the first whose C++20 is enough for torch."""
+
+    name: str
+    oldest: int
+    newest: int
+    cxx20: int
+    line: int
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """A CUDA toolkit release: its oldest driver, newest host compilers, and what it builds for."""
+
+    version: str
+    driver: str
+    gxx: int
+    clangxx: int
+    architectures: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A platform wheels are built for.
+
+    Attributes:
+        runner: the hosted machine that builds and tests there.
+        image: the container its wheel is built in, pinned by digest; "" for none.
+        proven: whether a runner's run has passed; until then its rows may fail.
+    """
+
+    name: str
+    runner: str
+    image: str
+    proven: bool
+    line: int
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A selection of the tests: paths and arguments for pytest, and a time limit in minutes."""
+
+    name: str
+    paths: tuple[str, ...]
+    arguments: tuple[str, ...]
+    minutes: int
+    line: int
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A named set of rows."""
+
+    name: str
+    includes: tuple[str, ...]
+    spans_torch: bool
+    line: int
+
+
+@dataclass(frozen=True)
+class RowSpec:
+    """A line of `rows`: every combination of its values is a row."""
+
+    tier: str
+    torch: tuple[str, ...]
+    python: tuple[str, ...]
+    binding: tuple[str, ...]
+    compiler: tuple[str, ...]
+    suite: str
+    line: int
+    cuda: tuple[str, ...] = ("cpu",)
+    packages: str = "stubs"
+    platform: tuple[str, ...] = (HOME,)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The whole file."""
+
+    stable: Stable
+    torch: tuple[Torch, ...]
+    compilers: tuple[Compiler, ...]
+    cuda: tuple[Cuda, ...]
+    platforms: tuple[Platform, ...]
+    suites: tuple[Suite, ...]
+    tiers: tuple[Tier, ...]
+    rows: tuple[RowSpec, ...]
+
+    def release(self, name: str) -> Torch:
+        """The torch release called `name`, "2.13" or "2.13.0"; KeyError when there is none."""
+        for release in self.torch:
+            if name in (release.version, release.series):
+                return release
+        raise KeyError(name)
+
+    def supporting(self, binding: str) -> tuple[Torch, ...]:
+        """The torch releases `binding` is offered for, oldest first."""
+        floor = self.stable.target if binding == "stable" else "0"
+        return tuple(release for release in self.torch if number(release.version) >= number(floor))
+
+    def architectures(self, cuda: str) -> tuple[str, ...]:
+        """What a CUDA release builds for, as torch spells it; nothing for "cpu"."""
+        return next((row.architectures for row in self.cuda if row.version == cuda), ())
+
+    @property
+    def headers(self) -> Torch:
+        """The torch release the stable wheel is compiled against, and `nox -s tests` installs."""
+        return self.release(self.stable.headers)
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Every Python some torch release has a wheel for, oldest first."""
+        return tuple(
+            sorted({python for release in self.torch for python in release.pythons}, key=number)
+        )
+
+    def platform(self, name: str) -> Platform:
+        """The platform called `name`."""
+        return next(platform for platform in self.platforms if platform.name == name)
+
+    def suite(self, name: str) -> Suite:
+        """The suite called `name`."""
+        return next(suite for suite in self.suites if suite.name == name)
+
+
+Table = TypeVar("Table")
+
+
+def _table(kind: type[Table], values: Mapping[str, Any], line: int) -> Table:
+    """One inline table as a dataclass; a string stands for a list of one."""
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]  # TypeVar of dataclasses
+    types = typing.get_type_hints(kind)
+    given = dict(values, line=line) if "line" in fields else dict(values)
+    for unknown in given.keys() - fields.keys():
+        known = ", ".join(sorted(fields.keys() - {"line"}))
+        raise ConfigError(f"line {line}: unknown key {unknown!r}; the keys here are {known}")
+    for name, field in fields.items():
+        if name not in given:
+            if field.default is dataclasses.MISSING:
+                raise ConfigError(f"line {line}: the key {name!r} is missing")
+            continue
+        value, expected = given[name], types[name]
+        if expected == tuple[str, ...]:
+            items = [value] if isinstance(value, str) else value
+            if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+                raise ConfigError(f"line {line}: {name} must be a string or a list of strings")
+            given[name] = tuple(items)
+        elif type(value) is not expected:
+            raise ConfigError(
+                f"line {line}: {name} must be a {expected.__name__}, "
+                f"got {type(value).__name__} {value!r}"
+            )
+    return kind(**given)
+
+
+def _lines_of(text: str, name: str) -> Iterator[int]:
+    """The line of each inline table in the array `name`; TOML keeps an inline table on one line."""
+    depth = 0
+    for at, line in enumerate(text.splitlines(), start=1):
+        plain = STRING_OR_COMMENT.sub("", line)
+        opens = depth == 0 and plain.replace(" ", "").startswith(f"{name}=[")
+        if opens or depth > 0:
+            yield from (at for _ in range(plain.count("{")))
+            depth += plain.count("[") - plain.count("]")
+            if depth == 0:
+                return
+
+
+def loads(text: str) -> Matrix:
+    """Parse the text of a `matrix.toml`.
+
+    Raises:
+        ConfigError: the text is not TOML, or a table has a missing, unknown or mistyped key.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from None
+
+    def tables(name: str, kind: type[Table]) -> tuple[Table, ...]:
+        rows = document.get(name)
+        if not isinstance(rows, list):
+            raise ConfigError(f"the array {name!r} is missing")
+        return tuple(
+            _table(kind, row, line) for row, line in zip(rows, _lines_of(text, name), strict=True)
+        )
+
+    if not isinstance(document.get("stable"), dict):
+        raise ConfigError("the table 'stable' is missing")
+    return Matrix(
+        stable=_table(Stable, document["stable"], _line_of_key(text, "stable")),
+        torch=tables("torch", Torch),
+        compilers=tables("compilers", Compiler),
+        cuda=tables("cuda", Cuda),
+        platforms=tables("platforms", Platform),
+        suites=tables("suites", Suite),
+        tiers=tables("tiers", Tier),
+        rows=tables("rows", RowSpec),
+    )
+
+
+def _line_of_key(text: str, key: str) -> int:
+    lines = text.splitlines()
+    return next(at for at, line in enumerate(lines, start=1) if line.split("=")[0].strip() == key)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, on any CPython the project supports."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def load(path: Path = PATH) -> Matrix:
+    """Read a `matrix.toml`; ConfigError names the file and the line."""
+    if not path.is_file():
+        raise ConfigError(
+            f"no {FILE} in {path.parent} or above it: run this in a folder of the project, "
+            "or write one"
+        )
+    try:
+        return loads(path.read_text(encoding="utf-8"))
+    except ConfigError as error:
+        raise ConfigError(f"{path.name}: {error}") from None

@@ -1,0 +1,120 @@
+"""Every wheel into every torch: what the audit foretells, and what then happens.
+
+Each square is tried twice, each time in a process of its own: through the package, whose judgement
+must come before the loader's, and through the bare loader, which shows what the judgement is for.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchproof.audit.audit import audit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torchproof.environments import Environment
+    from torchproof.processes import Processes
+
+PROBE = Path(__file__).with_name("probe.py")
+LIMIT_S = 120.0
+LOADS, REFUSES, ABORTS, WRONG = "loads", "refuses", "aborts", "loads but wrong"
+
+
+@dataclass(frozen=True)
+class Happening:
+    """What came of one try, and what it said."""
+
+    outcome: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel, the torch it was built on, and the folder it is unpacked into."""
+
+    name: str
+    binding: str
+    torch: str
+    sha256: str
+    path: Path
+    site: Path
+
+    @property
+    def library(self) -> Path:
+        """Its one shared library."""
+        return self.site / "lltm" / "lib" / "liblltm.so"
+
+
+@dataclass(frozen=True)
+class Square:
+    """One wheel under one torch. `foretold` is the audit's verdict: loads, fails or unsafe."""
+
+    torch: str
+    foretold: str
+    reason: str
+    package: Happening
+    loader: Happening
+
+    @property
+    def as_foretold(self) -> bool:
+        """Whether the package and the bare loader did what the audit's verdict means.
+
+        loads: both load and compute the right result. fails: both refuse. unsafe: the package
+        refuses, and the loader does not, which is why it is unsafe.
+        """
+        package, loader = self.package.outcome, self.loader.outcome
+        if self.foretold == LOADS:
+            return (package, loader) == (LOADS, LOADS)
+        if self.foretold == "fails":
+            return (package, loader) == (REFUSES, REFUSES)
+        return package == REFUSES and loader != REFUSES
+
+
+def foretell(wheel: Wheel, environment: Environment) -> tuple[str, str]:
+    """The audit's verdict on a wheel's library in a torch, and its reason."""
+    (library,) = audit(wheel.path, against=[environment.site_packages]).libraries
+    (verdict,) = library.verdicts
+    return verdict.outcome, verdict.reason
+
+
+@dataclass(frozen=True)
+class Prober:
+    """Tries wheels in environments; the probe's words go to a log a square."""
+
+    processes: Processes
+    folder: Path
+
+    def square(self, wheel: Wheel, environment: Environment, torch: str) -> Square:
+        """Foretell one square, then try it."""
+        foretold, reason = foretell(wheel, environment)
+        name = f"{wheel.name}-in-torch{torch}"
+        return Square(
+            torch=torch,
+            foretold=foretold,
+            reason=reason,
+            package=self._try(
+                environment, f"{name}-package", ["package"], {"PYTHONPATH": str(wheel.site)}
+            ),
+            loader=self._try(environment, f"{name}-loader", ["loader", str(wheel.library)], {}),
+        )
+
+    def _try(
+        self, environment: Environment, name: str, arguments: list[str], env: Mapping[str, str]
+    ) -> Happening:
+        log = self.folder / f"{name}.log"
+        log.unlink(missing_ok=True)
+        ended = self.processes.run(
+            [environment.program, PROBE, *arguments],
+            log=log,
+            limit=LIMIT_S,
+            cwd=environment.path,
+            env=env,
+        )
+        if not ended.ok:
+            return Happening(ABORTS, ended.explain(LIMIT_S))
+        told = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
+        return Happening(**told)

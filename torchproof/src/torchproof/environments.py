@@ -1,0 +1,240 @@
+"""One environment a torch and Python: made once, over one shared cache, never half.
+
+uv makes one in about a second from its cache; where it is missing, venv and pip do the same work.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import Distribution
+from typing import TYPE_CHECKING, Protocol, cast
+
+from dependency_groups import resolve
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+
+from torchproof import stubs
+from torchproof.audit.torches import find_torch
+from torchproof.config import ROOT, read_toml, series
+from torchproof.files import read_json, text_hash, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from torchproof.machine import Interpreter
+    from torchproof.processes import Processes
+
+GROUPS = ("build", "test")
+# What the link stubs stand for, and triton, which only generates GPU code.
+NVIDIA = re.compile(r"(nvidia|cuda|triton)(-|$)")
+LIMIT_S = 900.0
+IMPORT_TORCH = "import torch; print(torch.__version__)"
+FREE_BYTES = 6 << 30
+# Many interpreters start in an environment, and most import torch: what one compiled serves them
+# all, whatever the user's shell says of it.
+KEEP_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
+
+
+class EnvironmentFailed(Exception):  # noqa: N818  # read in the report: "environment failed: ..."
+    """The environment could not be made; the message says why, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A ready environment. `flavour` says what torch runs on: "cpu", "stubbed" or "real"."""
+
+    path: Path
+    torch: str
+    python: str
+    flavour: str
+
+    @property
+    def program(self) -> Path:
+        """Its interpreter."""
+        return self.path / "bin" / "python"
+
+    @property
+    def site_packages(self) -> Path:
+        """Where its packages lie."""
+        return self.path / "lib" / f"python{series(self.python)}" / "site-packages"
+
+
+class Installer(Protocol):
+    """Makes virtual environments and installs into them."""
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Environment variables for its commands."""
+
+    def create(self, python: Path, path: Path) -> list[str | Path]:
+        """The command that makes an empty environment at `path`."""
+
+    def install(self, program: Path, *arguments: str) -> list[str | Path]:
+        """The command that installs into the environment of `program`, with pip's own arguments."""
+
+
+@dataclass(frozen=True)
+class Uv:
+    """The uv program."""
+
+    uv: str
+    env: Mapping[str, str]
+
+    def create(self, python: Path, path: Path) -> list[str | Path]:
+        """See Installer."""
+        return [self.uv, "venv", "--no-project", "--python", python, path]
+
+    def install(self, program: Path, *arguments: str) -> list[str | Path]:
+        """See Installer."""
+        return [self.uv, "pip", "install", "--python", program, *arguments]
+
+
+@dataclass(frozen=True)
+class Pip:
+    """The standard library's venv, and pip."""
+
+    env: Mapping[str, str]
+
+    def create(self, python: Path, path: Path) -> list[str | Path]:
+        """See Installer."""
+        return [python, "-m", "venv", path]
+
+    def install(self, program: Path, *arguments: str) -> list[str | Path]:
+        """See Installer."""
+        return [program, "-m", "pip", "install", *arguments]
+
+
+# uv does not read pip's configuration; these settings mean the same in both.
+PIP_TO_UV = {
+    "find-links": "UV_FIND_LINKS",
+    "index-url": "UV_DEFAULT_INDEX",
+    "cert": "SSL_CERT_FILE",
+}
+
+
+def pip_settings(python: Path) -> dict[str, str]:
+    """Pip's own configuration as uv's environment variables."""
+    told = subprocess.run(
+        [python, "-m", "pip", "config", "list"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    settings: dict[str, str] = {}
+    for line in told.stdout.splitlines():
+        name, _, value = line.partition("=")
+        variable = PIP_TO_UV.get(name.rpartition(".")[2])
+        if variable:
+            settings[variable] = value.strip("'\"").replace("\n", " ")
+    return settings
+
+
+def installer(python: Interpreter) -> Installer:
+    """Uv where present, else venv and pip."""
+    uv = shutil.which("uv")
+    if uv is None:
+        return Pip(env={"PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    return Uv(uv, env={"UV_PYTHON_DOWNLOADS": "never", **pip_settings(python.path)})
+
+
+@cache
+def requirements() -> tuple[str, ...]:
+    """What every environment holds beside torch: two groups of pyproject.toml."""
+    return tuple(resolve(read_toml(ROOT / "pyproject.toml")["dependency-groups"], *GROUPS))
+
+
+def torch_requirements(metadata: Sequence[str], python: str, *, nvidia: bool) -> list[str]:
+    """The packages torch asks for in that Python, with or without those of NVIDIA's and triton."""
+    marker: dict[str, str | AbstractSet[str]] = {
+        **cast("dict[str, str]", default_environment()),
+        "python_version": series(python),
+        "python_full_version": python,
+        "extra": "",
+    }
+    wanted = []
+    for line in metadata:
+        requirement = Requirement(line)
+        if requirement.marker is not None and not requirement.marker.evaluate(marker):
+            continue
+        if nvidia or not NVIDIA.match(requirement.name):
+            requirement.marker = None
+            wanted.append(str(requirement))
+    return wanted
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes environments under `folder`."""
+
+    folder: Path
+    installer: Installer
+    processes: Processes
+    gpu: bool
+
+    def make(self, torch: str, python: Interpreter, packages: str, log: Path) -> Environment:
+        """The environment of a torch and a CPython; made anew when absent, old or half-made.
+
+        Args:
+            torch: the release, "2.13.0".
+            python: the interpreter it is made from.
+            packages: "stubs" or "real", see `matrix.toml`.
+            log: where the installers' output is appended.
+
+        Raises:
+            EnvironmentFailed: a package cannot be had, the disk is full, or torch does not import.
+        """
+        path = self.folder / f"torch{torch}-py{python.version}-{packages}"
+        ready = path.with_name(f"{path.name}.ready.json")
+        key = text_hash(torch, str(python.path), python.version, packages, *requirements())
+        known = read_json(ready)
+        if known and known["key"] == key and path.is_dir():
+            return Environment(path, known["torch"], python.version, known["flavour"])
+        ready.unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self.folder).free
+        if free < FREE_BYTES:
+            raise EnvironmentFailed(
+                f"{free / 2**30:.1f} GiB of disk are free, an environment may need "
+                f"{FREE_BYTES >> 30} GiB: free some space and run again with --resume"
+            )
+        made = self._make(path, torch, python, packages, log)
+        write_json(ready, {"key": key, "torch": made.torch, "flavour": made.flavour})
+        return made
+
+    def _make(
+        self, path: Path, torch: str, python: Interpreter, packages: str, log: Path
+    ) -> Environment:
+        program = path / "bin" / "python"
+        self._run(self.installer.create(python.path, path), log, f"CPython {python.version}")
+        self._run(
+            self.installer.install(program, "--no-deps", f"torch=={torch}"), log, f"torch {torch}"
+        )
+        empty = Environment(path, torch, python.version, "cpu")
+        distribution = Distribution.at(next(empty.site_packages.glob("torch-*.dist-info")))
+        cuda = find_torch(empty.site_packages).cuda
+        nvidia = cuda is not None and (packages == "real" or self.gpu)
+        needs = torch_requirements(distribution.requires or [], python.version, nvidia=nvidia)
+        self._run(
+            self.installer.install(program, *needs, *requirements()),
+            log,
+            "the packages beside torch",
+        )
+        if cuda is not None and not nvidia:
+            stubs.write(empty.site_packages)
+        self._run([program, "-c", IMPORT_TORCH], log, "import torch")
+        flavour = "cpu" if cuda is None else "real" if nvidia else "stubbed"
+        return Environment(path, distribution.version, python.version, flavour)
+
+    def _run(self, command: list[str | Path], log: Path, what: str) -> None:
+        env = {**self.installer.env, **KEEP_BYTECODE}
+        ended = self.processes.run(command, log=log, limit=LIMIT_S, cwd=self.folder, env=env)
+        if not ended.ok:
+            raise EnvironmentFailed(f"{what}: {ended.explain(LIMIT_S)}")

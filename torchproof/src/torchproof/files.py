@@ -1,0 +1,103 @@
+"""Files that are whole or absent, and hashes of what a result depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchproof.config import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# What a wheel is made of; a change here makes a new artifact.
+SOURCES = (
+    "csrc",
+    "lltm",
+    "setup.py",
+    "setup_cuda.py",
+    "setup_library.py",
+    "setup_variant.py",
+    "pyproject.toml",
+)
+# This tool itself.
+TOOL = Path(__file__).parent
+# What else decides a row's result.
+TESTS = ("tests",)
+IGNORED = ("__pycache__", ".hypothesis", ".pytest_cache")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader, or a crash, never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with half.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically."""
+    write_atomically(path, json.dumps(value, indent=1, sort_keys=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; None where the file is absent or was left damaged by a full disk."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _files(path: Path) -> Iterable[Path]:
+    if path.is_file():
+        return [path]
+    return sorted(
+        file
+        for file in path.rglob("*")
+        if file.is_file()
+        and not any(part in IGNORED for part in file.parts)
+        and file.parent != ROOT / "lltm" / "lib"
+    )
+
+
+def _hash(folder: Path, names: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for name in names:
+        for file in _files(folder / name):
+            digest.update(f"{file.relative_to(folder)}\0{sha256(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def source_hash(*names: str) -> str:
+    """One hash over files and folders of the project, their names and contents."""
+    return _hash(ROOT, names)
+
+
+def tool_hash(*names: str) -> str:
+    """One hash over modules of this tool, for what depends on how it works."""
+    return _hash(TOOL, names)
+
+
+def text_hash(*parts: str) -> str:
+    """One hash over strings."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

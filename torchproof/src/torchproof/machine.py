@@ -1,0 +1,191 @@
+"""What this machine has: interpreters, compilers, nvcc, a GPU. Found, never downloaded."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import findpython
+
+from torchproof.config import HOME, series
+
+COMPILER_PROGRAM = re.compile(r"(g\+\+|clang\+\+)(-\d+)?")
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A CPython and its full version."""
+
+    path: Path
+    version: str
+
+
+@dataclass(frozen=True)
+class CompilerFound:
+    """A C++ compiler on PATH with the C compiler of the same installation."""
+
+    name: str
+    version: str
+    path: Path
+
+    @property
+    def major(self) -> int:
+        """The major version."""
+        return int(self.version.split(".")[0])
+
+    @property
+    def label(self) -> str:
+        """How rows name it: g++-12."""
+        return f"{self.name}-{self.major}"
+
+    @property
+    def c_compiler(self) -> Path:
+        """The C compiler beside it: gcc-12 for g++-12, clang for clang++."""
+        name = self.path.name.replace("clang++", "clang").replace("g++", "gcc")
+        return self.path.with_name(name)
+
+
+@dataclass(frozen=True)
+class Nvcc:
+    """A CUDA compiler: its release, "13.0", full version and the toolkit it belongs to."""
+
+    release: str
+    version: str
+    root: Path
+
+    @property
+    def program(self) -> Path:
+        """The compiler itself, past a wrapper on PATH."""
+        return self.root / "bin" / "nvcc"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The programs found."""
+
+    running: Interpreter
+    pythons: tuple[Interpreter, ...]
+    compilers: tuple[CompilerFound, ...]
+    default: CompilerFound | None
+    gpu: bool
+    platform: str = HOME
+    nvcc: Nvcc | None = None
+
+    def python(self, series: str) -> Interpreter | None:
+        """The newest CPython of a series, "3.12", or None."""
+        return next((p for p in self.pythons if p.version.startswith(f"{series}.")), None)
+
+
+def find_pythons() -> tuple[Interpreter, ...]:
+    """Every CPython of the system, PATH and pyenv, newest first, each version once.
+
+    Free-threaded builds and pre-releases are left out: torch's rows name plain CPython releases.
+    """
+    # Each program is started three times: not under every one of its names, nor pyenv's scripts.
+    finder = findpython.Finder(no_same_file=True)
+    found: dict[str, Interpreter] = {}
+    for python in finder.find_all(allow_prereleases=False):
+        if python.implementation.lower() == "cpython" and not python.freethreaded:
+            version = str(python.version)
+            found.setdefault(version, Interpreter(Path(python.executable), version))
+    return tuple(
+        sorted(found.values(), key=lambda p: [int(n) for n in p.version.split(".")], reverse=True)
+    )
+
+
+def running_python() -> Interpreter:
+    """The interpreter this process runs on, outside its virtual environment."""
+    base = Path(getattr(sys, "_base_executable", sys.executable))
+    return Interpreter(base, ".".join(str(part) for part in sys.version_info[:3]))
+
+
+def inspect_compiler(path: Path) -> CompilerFound | None:
+    """Ask a program for its version; None when it is not a g++ or clang++ that answers."""
+    try:
+        told = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=20, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    first = told.partition("\n")[0]
+    numbers = re.findall(r"\d+\.\d+\.\d+", first)
+    if not numbers:
+        return None
+    if "clang" in first.lower():
+        return CompilerFound("clang++", numbers[0], path)
+    # "g++ (Debian 12.2.0-14) 12.2.0": the package's version in brackets, the compiler's last.
+    return CompilerFound("g++", numbers[-1], path)
+
+
+def find_compilers() -> tuple[CompilerFound, ...]:
+    """Every g++ and clang++ on PATH, one a major; a plain name wins over a numbered one."""
+    found: dict[str, CompilerFound] = {}
+    for folder in os.get_exec_path():
+        for path in sorted(Path(folder).glob("*++*")):
+            if COMPILER_PROGRAM.fullmatch(path.name) and os.access(path, os.X_OK):
+                compiler = inspect_compiler(path)
+                if compiler is not None:
+                    found.setdefault(compiler.label, compiler)
+    return tuple(sorted(found.values(), key=lambda c: (c.name != "g++", c.major)))
+
+
+def default_compiler() -> CompilerFound | None:
+    """The machine's `g++`."""
+    path = shutil.which("g++")
+    return inspect_compiler(Path(path)) if path else None
+
+
+def find_nvcc() -> Nvcc | None:
+    """The nvcc of CUDA_HOME or PATH, asked where its toolkit lies: PATH may hold a wrapper."""
+    home = os.environ.get("CUDA_HOME")
+    program = shutil.which("nvcc", path=f"{home}/bin" if home else None)
+    if program is None:
+        return None
+    told = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=False, timeout=60
+    )
+    plan = subprocess.run(
+        [program, "--dryrun", "-x", "cu", "-c", os.devnull, "-o", os.devnull],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    version = re.search(r"V(\d+\.\d+\.\d+)", told.stdout)
+    top = re.search(r"^#\$ TOP=(.+)$", plan.stderr, re.MULTILINE)
+    if version is None or top is None:
+        return None
+    return Nvcc(series(version[1]), version[1], Path(top[1]).resolve())
+
+
+def this_platform() -> str:
+    """The platform as `matrix.toml` names it: linux-x86_64, macos-arm64, windows-x86_64."""
+    system = {"Darwin": "macos"}.get(platform.system(), platform.system().lower())
+    machine = platform.machine().lower()
+    return f"{system}-{'x86_64' if machine == 'amd64' else machine}"
+
+
+def this_machine() -> Machine:
+    """Look around; what takes time is that each program is started and asked."""
+    with ThreadPoolExecutor() as pool:
+        pythons, compilers = pool.submit(find_pythons), pool.submit(find_compilers)
+        default, nvcc = default_compiler(), find_nvcc()
+    # The default one first: the order of rows, and of the report, follows it.
+    ordered = [c for c in compilers.result() if default and c.label == default.label]
+    ordered += [c for c in compilers.result() if c not in ordered]
+    return Machine(
+        running=running_python(),
+        pythons=pythons.result(),
+        compilers=tuple(ordered),
+        default=default,
+        platform=this_platform(),
+        gpu=shutil.which("nvidia-smi") is not None,
+        nvcc=nvcc,
+    )

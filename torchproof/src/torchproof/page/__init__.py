@@ -1,0 +1,120 @@
+"""The report as one page a person reads: no network, no file beside it needed."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from torchproof.config import number
+from torchproof.elsewhere import ELSEWHERE
+from torchproof.files import read_json
+from torchproof.page import plots
+from torchproof.results import FAILED, NOT_RUN, PASSED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torchproof.results import Result
+
+LOG_LINES = 60
+# The page holds the end of every log; a row with very long lines must not make it heavy.
+LOG_CHARACTERS = 12_000
+STATUSES = (PASSED, FAILED, NOT_RUN)
+MARKS = {PASSED: "✓", FAILED: "✗", NOT_RUN: "○"}
+# The page of `nox -s bench`, from the folder of the matrix's report.
+BENCHMARK = "../bench/index.html"
+PHASES = ("environment", "build", "install", "audit", "load", "tests", "speed")
+
+
+@dataclass(frozen=True)
+class Log:
+    """The end of a phase's log, and where the whole of it lies."""
+
+    phase: str
+    path: str
+    tail: str
+
+
+def logs(folder: Path, result: Result) -> list[Log]:
+    """A row's logs in the order of its phases."""
+    found = []
+    for phase in PHASES:
+        if phase in result.logs:
+            path = folder / result.logs[phase]
+            text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+            tail = "\n".join(text.splitlines()[-LOG_LINES:])[-LOG_CHARACTERS:]
+            found.append(Log(phase, result.logs[phase], tail))
+    return found
+
+
+def grid(results: Iterable[Result]) -> dict[str, dict[str, list[Result]]]:
+    """Results by torch (newest first) and Python."""
+    results = tuple(results)
+    pythons = sorted({result.python for result in results}, key=number)
+    torches = sorted({result.torch for result in results}, key=number, reverse=True)
+    return {
+        torch: {
+            python: [r for r in results if (r.torch, r.python) == (torch, python)]
+            for python in pythons
+        }
+        for torch in torches
+    }
+
+
+def artifacts(results: Iterable[Result]) -> list[dict[str, Any]]:
+    """Every wheel once, with the rows it was proven in and its first audit."""
+    found: dict[str, dict[str, Any]] = {}
+    for result in results:
+        if result.artifact is not None:
+            entry = found.setdefault(
+                result.artifact["sha256"], {**result.artifact, "rows": [], "audit": result.audit}
+            )
+            entry["rows"].append(result)
+    return list(found.values())
+
+
+def environment() -> Environment:
+    """The templates of this folder."""
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def render(folder: Path, tier: str, results: Iterable[Result]) -> str:
+    """The page.
+
+    Args:
+        folder: where the logs and the cross-load grid lie.
+        tier: the tier that was run.
+        results: its rows.
+    """
+    results = tuple(results)
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            tier=tier,
+            made=datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y, %H:%M UTC"),
+            results=results,
+            counts=Counter(result.status for result in results),
+            statuses=STATUSES,
+            marks=MARKS,
+            grid=grid(results),
+            artifacts=artifacts(results),
+            logs={result.id: logs(folder, result) for result in results},
+            oracle=plots.oracle(results),
+            speed=plots.speed(results),
+            elsewhere=ELSEWHERE,
+            crossload=read_json(folder / "crossload.json"),
+            benchmark=BENCHMARK if (folder / BENCHMARK).is_file() else None,
+        )
+    )

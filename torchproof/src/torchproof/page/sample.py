@@ -1,0 +1,143 @@
+"""A made-up run that holds every kind of row, for looking at the page without an hour of tests."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from torchproof.files import write_json
+from torchproof.results import FAILED, NOT_RUN, PASSED, Counts, OracleError, Result, Speed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHA256 = "5f2b51cbab36a3e5" * 4
+WHEEL = "lltm-0.1.0-py3-none-linux_x86_64.whl"
+TIMED = (("cell 16x32x128", 1.9), ("sequence 64x16x32x128", 2.4), ("sequence 64x1x256x512", 3.1))
+
+
+def audit(name: str) -> dict[str, Any]:
+    """An audit with a rule of each outcome."""
+    return {
+        "libraries": [
+            {
+                "name": f"{name}/lltm/lib/liblltm.so",
+                "findings": [
+                    {
+                        "rule": "glibc-ceiling",
+                        "status": "passed",
+                        "found": "GLIBC_2.14",
+                        "expected": "at most 2.34",
+                    },
+                    {
+                        "rule": "rpath",
+                        "status": "failed",
+                        "found": "/a/very/long/build/directory/that/must/not/widen/the/page/of/it",
+                        "expected": "none",
+                    },
+                    {
+                        "rule": "cuda-architectures",
+                        "status": "not run",
+                        "found": "",
+                        "expected": "nothing declared",
+                    },
+                ],
+            }
+        ]
+    }
+
+
+def row(torch: str, python: str, binding: str = "stable", compiler: str = "g++-12") -> Result:
+    """A row that passed."""
+    name = f"torch{torch}-py{python}-{binding}-{compiler}-cpu"
+    return Result(
+        id=name,
+        torch=torch,
+        python=python,
+        binding=binding,
+        compiler=compiler,
+        cuda="cpu",
+        packages="cpu" if torch == "2.13.0" else "stubbed",
+        suite="core",
+        tier="pr",
+        odd="",
+        key="sample",
+        status=PASSED,
+        finished="2026-01-01T00:00:00+00:00",
+        artifact={
+            "name": f"{binding}-{compiler}-cpu",
+            "torch": "2.13.0",
+            "wheel": WHEEL,
+            "sha256": SHA256,
+            "bytes": 155_000,
+            "seconds": 8.25,
+            "path": WHEEL,
+        },
+        tests=Counts(1102, 0, 2, (), (("no CUDA device", 2),)),
+        oracle=tuple(
+            OracleError(backend, dtype, "odd sizes", ulp, 2.5)
+            for backend, dtype, ulp in (
+                ("fused", "float32", 1.75),
+                ("fused", "float64", 2.0),
+                ("fused", "bfloat16", 0.5),
+                ("aten", "float32", 2.5),
+            )
+        ),
+        speed=tuple(
+            Speed(case, backend, "float32", 100.0 / ratio / factor, 100.0)
+            for case, ratio in TIMED
+            for backend, factor in (("fused", 1.0), ("aten", 0.6))
+        ),
+        audit=audit(WHEEL),
+        seconds={"environment": 1.2, "build": 8.25, "tests": 31.0},
+        logs={"tests": f"logs/{name}/tests.log"},
+    )
+
+
+def results() -> tuple[Result, ...]:
+    """Rows that passed, failed and were not run."""
+    passed = [row(t, p) for t in ("2.10.0", "2.13.0", "2.15.0") for p in ("3.11", "3.12", "3.13")]
+    passed += [row("2.13.0", "3.11", b, c) for b in ("native",) for c in ("g++-12", "clang++-14")]
+    crashed = dataclasses.replace(
+        row("2.9.1", "3.11", "native"),
+        status=FAILED,
+        reason="tests: a test ended its process with SIGABRT; 1 failed, first tests.test_x",
+        tests=Counts(900, 1, 0, ("tests.test_equivalence::test_forward: crashed",), ()),
+        speed=(),
+    )
+    absent = dataclasses.replace(
+        row("2.15.0", "3.14"),
+        status=NOT_RUN,
+        reason="no CPython 3.14 on this machine",
+        artifact=None,
+        tests=None,
+        oracle=(),
+        speed=(),
+        audit=None,
+        seconds={},
+        logs={},
+    )
+    return (*passed, crashed, absent)
+
+
+def write(folder: Path) -> None:
+    """The files a page links to: logs and a cross-load grid."""
+    for result in results():
+        for path in result.logs.values():
+            log = folder / path
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text("1102 passed in 31.00s <&>\n" * 40, encoding="utf-8")
+    torches = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0"]
+    squares = [
+        {
+            "torch": torch,
+            "foretold": "loads" if torch != "2.9.1" else "fails",
+            "reason": "every symbol is there" if torch != "2.9.1" else "undefined symbol: aoti",
+            "package": {"outcome": "loads" if torch != "2.9.1" else "refuses", "said": "right"},
+            "loader": {"outcome": "loads" if torch != "2.9.1" else "aborts", "said": "right"},
+            "as_foretold": torch != "2.9.1",
+        }
+        for torch in torches
+    ]
+    wheels = [{"name": name, "squares": squares} for name in ("stable", "native-torch2.13")]
+    write_json(folder / "crossload.json", {"torches": torches, "wheels": wheels})

@@ -1,0 +1,210 @@
+"""Rows: from the lines of `matrix.toml` to single combinations, and from those to this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchproof.config import HOME, ConfigError, Matrix, RowSpec, Torch, series
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from torchproof.machine import CompilerFound, Interpreter, Machine
+
+SELECTABLE = (
+    "torch",
+    "python",
+    "binding",
+    "compiler",
+    "cuda",
+    "suite",
+    "packages",
+    "platform",
+    "id",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One combination; until placed, python may be "running", compiler "default" or "each"."""
+
+    torch: str
+    python: str
+    binding: str
+    compiler: str
+    cuda: str
+    packages: str
+    suite: str
+    tier: str
+    reason: str
+    line: int
+    platform: str = HOME
+
+    @property
+    def id(self) -> str:
+        """A name for files and tables: torch2.13.0-py3.11-stable-g++-12-cpu."""
+        cuda = self.cuda if self.cuda == "cpu" else f"cuda{self.cuda}"
+        odd = "-real" if self.packages == "real" else ""
+        odd += f"-{self.platform}" if self.platform != HOME else ""
+        return f"torch{self.torch}-py{self.python}-{self.binding}-{self.compiler}-{cuda}{odd}"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A row on this machine: the programs it uses, or why it cannot run here."""
+
+    row: Row
+    python: Interpreter | None
+    compiler: CompilerFound | None
+    missing: str = ""
+
+
+def releases(matrix: Matrix, name: str, binding: str, python: str) -> list[Torch]:
+    """The torch releases that `name`, a version or a word of `matrix.toml`, stands for."""
+    supporting = matrix.supporting(binding)
+    if name == "oldest":
+        return [supporting[0]]
+    if name == "newest":
+        return [supporting[-1]]
+    if name == "headers":
+        return [matrix.headers]
+    if name == "all":
+        return [r for r in supporting if python == "running" or python in r.pythons]
+    return [matrix.release(name)]
+
+
+def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
+    """The rows one line stands for.
+
+    Raises:
+        ConfigError: the line names a torch that is not in the file.
+    """
+    for name, python, binding, compiler, cuda, platform in itertools.product(
+        spec.torch, spec.python, spec.binding, spec.compiler, spec.cuda, spec.platform
+    ):
+        try:
+            found = releases(matrix, name, binding, python)
+        except KeyError:
+            raise ConfigError(f"line {spec.line}: there is no torch {name!r} in the file") from None
+        for release in found:
+            yield Row(
+                torch=release.version,
+                python=python,
+                binding=binding,
+                compiler=compiler,
+                cuda=cuda,
+                packages=spec.packages,
+                suite=spec.suite,
+                tier=spec.tier,
+                reason=spec.reason,
+                line=spec.line,
+                platform=platform,
+            )
+
+
+def tiers_within(matrix: Matrix, name: str) -> tuple[str, ...]:
+    """The tier `name` and every tier it includes.
+
+    Raises:
+        ConfigError: there is no such tier.
+    """
+    tiers = {tier.name: tier for tier in matrix.tiers}
+    if name not in tiers:
+        raise ConfigError(f"there is no tier {name!r}; the tiers are {', '.join(tiers)}")
+    inner = [tiers_within(matrix, other) for other in tiers[name].includes]
+    return (name, *itertools.chain.from_iterable(inner))
+
+
+def expand(matrix: Matrix, tier: str) -> tuple[Row, ...]:
+    """The rows of a tier, each once, in the order of the file."""
+    within = tiers_within(matrix, tier)
+    rows: dict[str, Row] = {}
+    for spec in matrix.rows:
+        if spec.tier in within:
+            for row in expand_line(matrix, spec):
+                rows.setdefault(row.id, row)
+    return tuple(rows.values())
+
+
+def place(matrix: Matrix, rows: Iterable[Row], machine: Machine) -> tuple[Placed, ...]:
+    """Put rows on this machine; what it lacks is said in `missing`, never left out."""
+    placed: dict[str, Placed] = {}
+    for row in rows:
+        for here in _place(matrix, row, machine):
+            placed.setdefault(here.row.id, here)
+    return tuple(placed.values())
+
+
+def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
+    if row.platform != machine.platform:
+        missing = f"this machine is {machine.platform}, not {row.platform}"
+        yield Placed(row, None, None, missing)
+        return
+    version = series(machine.running.version) if row.python == "running" else row.python
+    running = machine.running if series(machine.running.version) == version else None
+    python = running or machine.python(version)
+    supported = [c for c in machine.compilers if _supports(matrix, c)]
+    if row.compiler == "each":
+        compilers = [c.label for c in supported] or ["g++"]
+    elif row.compiler == "default":
+        compilers = [machine.default.label if machine.default else "g++"]
+    else:
+        compilers = [row.compiler]
+    for label in compilers:
+        compiler = next((c for c in supported if c.label == label), None)
+        here = dataclasses.replace(row, python=version, compiler=label)
+        yield Placed(here, python, compiler, _missing(matrix, here, python, compiler, machine))
+
+
+def _supports(matrix: Matrix, compiler: CompilerFound) -> bool:
+    return any(
+        family.name == compiler.name and family.oldest <= compiler.major <= family.newest
+        for family in matrix.compilers
+    )
+
+
+def _missing(
+    matrix: Matrix,
+    row: Row,
+    python: Interpreter | None,
+    compiler: CompilerFound | None,
+    machine: Machine,
+) -> str:
+    if row.python not in matrix.release(row.torch).pythons:
+        return f"torch {row.torch} has no wheel for CPython {row.python}"
+    if python is None:
+        return f"no CPython {row.python} on this machine"
+    if compiler is None:
+        return f"no {row.compiler} on this machine, or one outside the bounds of matrix.toml"
+    if row.cuda != "cpu" and (machine.nvcc is None or machine.nvcc.release != row.cuda):
+        return f"no nvcc of CUDA {row.cuda} on this machine"
+    return ""
+
+
+def select(rows: Iterable[Placed], choice: str) -> tuple[Placed, ...]:
+    """The rows that a `--select` keeps: "torch=2.15,python=3.12"; a key given twice means either.
+
+    Raises:
+        ConfigError: a part is not key=value, the key is unknown, or no row is left.
+    """
+    rows = tuple(rows)
+    wanted: dict[str, set[str]] = {}
+    for part in choice.split(","):
+        key, _, value = part.partition("=")
+        if key not in SELECTABLE or not value:
+            raise ConfigError(
+                f"--select takes key=value with a key of {', '.join(SELECTABLE)}; got {part!r}"
+            )
+        wanted.setdefault(key, set()).add(value)
+    kept = tuple(placed for placed in rows if all(_is(placed.row, k, v) for k, v in wanted.items()))
+    if not kept:
+        raise ConfigError(f"--select {choice} leaves none of the {len(rows)} rows of this tier")
+    return kept
+
+
+def _is(row: Row, key: str, values: set[str]) -> bool:
+    value = str(getattr(row, key))
+    return value in values or (key == "torch" and series(value) in values)

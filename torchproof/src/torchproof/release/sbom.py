@@ -1,0 +1,114 @@
+"""A wheel's software bill of materials, in CycloneDX: what it is, needs, and was compiled with."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import uuid
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
+
+from torchproof.release.build import EPOCH
+from torchproof.release.version import ReleaseError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a wheel says of itself: its metadata, and the description of its library."""
+
+    metadata: Metadata
+    library: dict[str, Any]
+    sha256: str
+
+
+def inspect(wheel: Path) -> Contents:
+    """Read a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        (library,) = (n for n in archive.namelist() if n.endswith("lib/build.json"))
+        return Contents(
+            metadata=Metadata.from_email(archive.read(metadata), validate=False),
+            library=json.loads(archive.read(library)),
+            sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        )
+
+
+def document(wheel: Path) -> str:
+    """The bill of materials as CycloneDX JSON; the same wheel gives the same text.
+
+    Raises:
+        ReleaseError: the text is not what CycloneDX's schema asks for.
+    """
+    contents = inspect(wheel)
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, contents.sha256))
+    bom.metadata.timestamp = datetime.datetime.fromtimestamp(
+        int(os.environ.get(EPOCH, "0")), datetime.timezone.utc
+    )
+    root = _package(contents.metadata)
+    root.hashes.add(HashType(alg=HashAlgorithm.SHA_256, content=contents.sha256))
+    bom.metadata.component = root
+    needs = [_requirement(text) for text in contents.metadata.requires_dist or ()]
+    for component in (*needs, *_built_with(contents.library)):
+        bom.components.add(component)
+    bom.register_dependency(root, needs)
+    text = str(JsonV1Dot6(bom).output_as_string(indent=1)) + "\n"
+    if (error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)) is not None:
+        raise ReleaseError(f"the bill of materials of {wheel.name} breaks its schema: {error}")
+    return text
+
+
+def _package(metadata: Metadata) -> Component:
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=metadata.name,
+        version=str(metadata.version),
+        purl=PackageURL("pypi", name=metadata.name, version=str(metadata.version)),
+        bom_ref=f"{metadata.name}@{metadata.version}",
+    )
+
+
+def _requirement(text: Requirement) -> Component:
+    requirement = Requirement(str(text))
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=requirement.name,
+        description=f"any version that satisfies {requirement.specifier}",
+        scope=ComponentScope.REQUIRED,
+        purl=PackageURL("pypi", name=requirement.name),
+        bom_ref=requirement.name,
+    )
+
+
+def _built_with(library: dict[str, Any]) -> list[Component]:
+    """The compiler and the headers: they are in the library, but are not installed with it."""
+    compiler, _, version = library["compiler"].partition(" ")
+    return [
+        Component(
+            type=kind,
+            name=name,
+            version=number,
+            description=description,
+            scope=ComponentScope.EXCLUDED,
+            bom_ref=f"{name}@{number}",
+        )
+        for kind, name, number, description in (
+            (ComponentType.APPLICATION, compiler, version, "the compiler of the library"),
+            (ComponentType.LIBRARY, "torch headers", library["torch"], "compiled against"),
+        )
+    ]

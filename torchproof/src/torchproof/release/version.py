@@ -1,0 +1,87 @@
+"""The version: what says it besides lltm/_version.py, and whether all of it agrees."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import keepachangelog
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
+
+from torchproof.conda.variants import package_version, recipe_version
+from torchproof.config import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SOURCE = "lltm/_version.py"
+CHANGELOG = ROOT / "CHANGELOG.md"
+
+
+class ReleaseError(Exception):
+    """What keeps this from being a release, in one sentence that names the file."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place that says a version; None where it says none."""
+
+    name: str
+    version: str | None
+
+
+def places(dist: Path | None = None, tag: str | None = None) -> Iterator[Place]:
+    """Every place but the source that names the version.
+
+    Args:
+        dist: a folder of wheels and sdists; their file names say a version each.
+        tag: the tag of the release, "v0.1.0".
+    """
+    yield Place("recipe/recipe.yaml", recipe_version())
+    yield Place(f"{CHANGELOG.name}, its newest entry", next(iter(entries()), None))
+    for path in sorted(dist.iterdir()) if dist else ():
+        yield Place(path.name, _of_file(path))
+    if tag is not None:
+        yield Place(f"the tag {tag}", tag[1:] if tag.startswith("v") else None)
+
+
+def disagreements(dist: Path | None = None, tag: str | None = None) -> list[str]:
+    """A sentence for every place whose version is not that of the source."""
+    version = package_version()
+    return [
+        f"{place.name}: expected version {version}, as in {SOURCE}; found {place.version or 'none'}"
+        for place in places(dist, tag)
+        if place.version != version
+    ]
+
+
+def entries() -> dict[str, dict[str, list[str]]]:
+    """The changelog: its released versions, newest first, each with its sections."""
+    document = keepachangelog.to_dict(str(CHANGELOG))
+    return {
+        version: {name: lines for name, lines in sections.items() if name != "metadata"}
+        for version, sections in document.items()
+    }
+
+
+def notes(version: str) -> str:
+    """The text of a version's entry, as it was written.
+
+    Raises:
+        ReleaseError: there is no such entry.
+    """
+    text = CHANGELOG.read_text(encoding="utf-8")
+    found = re.search(rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    if found is None:
+        raise ReleaseError(f"{CHANGELOG.name}: expected an entry [{version}], found none")
+    return found.group(1).strip() + "\n"
+
+
+def _of_file(path: Path) -> str | None:
+    if path.suffix == ".whl":
+        return parse_wheel_filename(path.name)[1].public
+    if path.name.endswith(".tar.gz"):
+        return str(parse_sdist_filename(path.name)[1])
+    return None

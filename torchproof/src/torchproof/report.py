@@ -1,0 +1,120 @@
+"""The report: JSON for machines, a table for the terminal, a page for people; the same numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from torchproof import page, results
+from torchproof.elsewhere import ELSEWHERE
+from torchproof.files import read_json, write_atomically, write_json
+from torchproof.progress import STYLES
+from torchproof.results import NOT_RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from torchproof.plan import Placed
+    from torchproof.results import Result
+
+DASH = "—"
+# Behind a torch version: what it ran on, unless that is a CPU build.
+MARKS = {"stubbed": " s", "real": " r"}
+LEGEND = (
+    "tests: passed/all; ulp: largest error against the oracle; speed: against eager PyTorch in the "
+    "same run; torch s: a CUDA build, stubbed; r: a CUDA build on the real NVIDIA packages"
+)
+
+
+def write(folder: Path, tier: str, rows: Iterable[Result]) -> dict[str, Any]:
+    """Write report.json and index.html into `folder`; returns the JSON document."""
+    rows = tuple(rows)
+    document = {
+        "tier": tier,
+        "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "rows": [
+            dataclasses.asdict(result)
+            | {
+                "speedup": result.speedup,
+                "worst": dataclasses.asdict(result.worst) if result.worst else None,
+            }
+            for result in rows
+        ],
+        "elsewhere": [dataclasses.asdict(each) | {"status": NOT_RUN} for each in ELSEWHERE],
+    }
+    write_json(folder / "report.json", document)
+    write_atomically(folder / "index.html", page.render(folder, tier, rows))
+    return document
+
+
+def refresh(folder: Path) -> None:
+    """Write index.html anew from what lies in `folder`: another session has added to it."""
+    known = read_json(folder / "report.json") or {"tier": "none", "rows": []}
+    found = [results.read(folder / "rows", row["id"]) for row in known["rows"]]
+    rows = [result for result in found if result is not None]
+    write_atomically(folder / "index.html", page.render(folder, known["tier"], rows))
+
+
+def summary(rows: Iterable[Result]) -> RenderableType:
+    """One line a row, and below it why a row did not pass."""
+    rows = tuple(rows)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for heading in ("torch", "py", "binding", "compiler"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("build s", "KiB", "tests", "ulp", "speed"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    for result in rows:
+        table.add_row(*cells(result), Text(result.status, style=STYLES[result.status]))
+    reasons = [
+        Text.assemble(
+            (f"{result.status}: ", STYLES[result.status]), f"{result.id}: {result.reason}"
+        )
+        for result in rows
+        if result.reason
+    ]
+    elsewhere = [
+        Text.assemble(
+            (f"{NOT_RUN}: ", STYLES[NOT_RUN]), f"{each.what}: {each.reason}; {each.command}"
+        )
+        for each in ELSEWHERE
+    ]
+    return Group(table, *reasons, *elsewhere, Text(LEGEND, style="dim"))
+
+
+def cells(result: Result) -> tuple[str, ...]:
+    """A row's figures in words."""
+    artifact, tests, worst = result.artifact, result.tests, result.worst
+    return (
+        result.torch + MARKS.get(result.packages, ""),
+        result.python,
+        result.binding,
+        result.compiler if result.cuda == "cpu" else f"{result.compiler} CUDA {result.cuda}",
+        f"{artifact['seconds']:.1f}" if artifact else DASH,
+        f"{artifact['bytes'] / 1024:.0f}" if artifact else DASH,
+        f"{tests.passed}/{tests.passed + tests.failed + tests.skipped}" if tests else DASH,
+        f"{worst.ulp:.1f}" if worst else DASH,
+        f"{result.speedup:.2f}x" if result.speedup else DASH,
+    )
+
+
+def plan_table(placed: Iterable[Placed]) -> Table:
+    """The rows to be, and what is missing for some."""
+    table = Table(expand=False)
+    for heading in ("torch", "python", "binding", "compiler", "cuda", "suite", "tier", "here"):
+        table.add_column(heading)
+    for each in placed:
+        row = each.row
+        here = f"[yellow]{each.missing}[/]" if each.missing else "[green]yes[/]"
+        table.add_row(
+            row.torch, row.python, row.binding, row.compiler, row.cuda, row.suite, row.tier, here
+        )
+    return table

@@ -1,0 +1,206 @@
+"""What came of a row: one JSON file each, written whole or not at all, read back by `--resume`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from torchproof.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torchproof.plan import Placed, Row
+
+PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The counts of a pytest run, and every test that failed or was skipped, with its reason."""
+
+    passed: int
+    failed: int
+    skipped: int
+    failures: tuple[str, ...] = ()
+    skips: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class OracleError:
+    """The largest error of one case against the oracle, in units in the last place."""
+
+    backend: str
+    dtype: str
+    case: str
+    ulp: float
+    eager_ulp: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A backend's time beside eager PyTorch's, medians of one run in microseconds."""
+
+    case: str
+    backend: str
+    dtype: str
+    us: float
+    eager_us: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster than eager."""
+        return self.eager_us / self.us
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row's outcome. `status`: passed, failed, not run; `reason` says why unless passed."""
+
+    id: str
+    torch: str
+    python: str
+    binding: str
+    compiler: str
+    cuda: str
+    packages: str
+    suite: str
+    tier: str
+    odd: str
+    key: str
+    status: str = NOT_RUN
+    reason: str = ""
+    finished: str = ""
+    artifact: dict[str, Any] | None = None
+    tests: Counts | None = None
+    oracle: tuple[OracleError, ...] = ()
+    speed: tuple[Speed, ...] = ()
+    audit: dict[str, Any] | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    logs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> OracleError | None:
+        """The largest error against the oracle of a backend other than eager."""
+        return max(self.oracle, key=lambda e: e.ulp, default=None)
+
+    @property
+    def speedup(self) -> float | None:
+        """The geometric mean of the fused backend's speed against eager over all cases."""
+        ratios = [s.ratio for s in self.speed if s.backend == "fused"]
+        if not ratios:
+            return None
+        product = 1.0
+        for ratio in ratios:
+            product *= ratio
+        return float(product ** (1 / len(ratios)))
+
+
+def write(folder: Path, result: Result) -> None:
+    """Write a row's result."""
+    write_json(folder / f"{result.id}.json", dataclasses.asdict(result))
+
+
+def read(folder: Path, name: str) -> Result | None:
+    """Read a row's result; None where there is none, or it is of an older form."""
+    value = read_json(folder / f"{name}.json")
+    if value is None:
+        return None
+    try:
+        tests = value.pop("tests")
+        return Result(
+            **{
+                **value,
+                "tests": Counts(
+                    **{
+                        **tests,
+                        "failures": tuple(tests["failures"]),
+                        "skips": tuple((reason, count) for reason, count in tests["skips"]),
+                    }
+                )
+                if tests
+                else None,
+                "oracle": tuple(OracleError(**error) for error in value["oracle"]),
+                "speed": tuple(Speed(**speed) for speed in value["speed"]),
+            }
+        )
+    except (KeyError, TypeError):
+        return None
+
+
+def begin(row: Row, key: str = "") -> Result:
+    """The result of a row before anything was run."""
+    return Result(
+        id=row.id,
+        torch=row.torch,
+        python=row.python,
+        binding=row.binding,
+        compiler=row.compiler,
+        cuda=row.cuda,
+        packages=row.packages,
+        suite=row.suite,
+        tier=row.tier,
+        odd=row.reason,
+        key=key,
+    )
+
+
+def kept(folder: Path, placed: Placed) -> Result:
+    """The result an earlier run has kept for a row, here or on another machine."""
+    absent = dataclasses.replace(begin(placed.row), reason="no run of this row has been kept")
+    return read(folder, placed.row.id) or absent
+
+
+def read_junit(path: Path) -> Counts | None:
+    """The counts in pytest's JUnit XML; None when the run ended before it was written."""
+    try:
+        cases = list(ElementTree.parse(path).iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        return None
+    failures: list[str] = []
+    skips: Counter[str] = Counter()
+    for case in cases:
+        broken = [*case.findall("failure"), *case.findall("error")]
+        skip = case.find("skipped")
+        if broken:
+            message = " ".join((broken[0].get("message") or "").split())
+            failures.append(f"{case.get('classname')}::{case.get('name')}: {message[:300]}")
+        elif skip is not None:
+            skips[skip.get("message") or "no reason given"] += 1
+    skipped = sum(skips.values())
+    return Counts(
+        passed=len(cases) - len(failures) - skipped,
+        failed=len(failures),
+        skipped=skipped,
+        failures=tuple(failures),
+        skips=tuple(skips.most_common()),
+    )
+
+
+def read_oracle(path: Path) -> tuple[OracleError, ...]:
+    """The records the suite wrote; none when it did not run that far."""
+    fields = [f.name for f in dataclasses.fields(OracleError)]
+    return tuple(
+        OracleError(**{name: record[name] for name in fields}) for record in read_json(path) or ()
+    )
+
+
+def read_benchmark(path: Path) -> tuple[Speed, ...]:
+    """The speeds in pytest-benchmark's JSON: each backend beside eager, the reference."""
+    document = read_json(path)
+    if document is None:
+        return ()
+    medians = {
+        (f"{told['op']} {told['case']}", told["dtype"], told["backend"]): 1e6
+        * benchmark["stats"]["median"]
+        for benchmark in document["benchmarks"]
+        for told in [benchmark["extra_info"]]
+    }
+    return tuple(
+        Speed(case, backend, dtype, us, medians[case, dtype, "reference"])
+        for (case, dtype, backend), us in medians.items()
+        if backend != "reference"
+    )

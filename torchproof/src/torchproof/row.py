@@ -1,0 +1,345 @@
+"""One row on its way: environment, build, install, audit, load, tests, and then speed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from rich.console import Console
+
+from torchproof import results
+from torchproof.audit.audit import audit
+from torchproof.audit.policy import default_policy
+from torchproof.audit.report import render, to_json
+from torchproof.audit.system import system_ceilings
+from torchproof.build import Artifact, Builder, BuildFailed, Recipe, recipe
+from torchproof.config import ROOT, Matrix, series
+from torchproof.environments import KEEP_BYTECODE, Environment, EnvironmentFailed, Maker
+from torchproof.files import SOURCES, TESTS, source_hash, text_hash
+from torchproof.processes import Stopped
+from torchproof.results import FAILED, PASSED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torchproof.audit.policy import Binding
+    from torchproof.machine import CompilerFound
+    from torchproof.once import Once
+    from torchproof.plan import Placed
+    from torchproof.processes import Ended, Processes
+    from torchproof.progress import Progress
+
+INSTALL_LIMIT_S = 120.0
+LOAD_LIMIT_S = 120.0
+SPEED_LIMIT_S = 300.0
+# How long each problem is raced in a row; `nox -s bench` takes its time.
+RACE_S = 0.4
+BENCHMARKS = ROOT / "tests" / "benchmarks"
+# They need the tool's own dependencies, which a row's environment has none of.
+TESTS_OF_THE_TOOL = ("tests/conda",)
+
+# What CPython's faulthandler prints for a signal that ends a test worker.
+FATAL = re.compile(
+    r"Fatal Python error: (Aborted|Segmentation fault|Illegal instruction|Bus error)"
+)
+SIGNALS = {
+    "Aborted": "SIGABRT",
+    "Segmentation fault": "SIGSEGV",
+    "Illegal instruction": "SIGILL",
+    "Bus error": "SIGBUS",
+}
+
+
+class RowFailed(Exception):  # noqa: N818  # a row's outcome, not an error of the tool
+    """A phase failed; the message is what the report says."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What every row of a run shares."""
+
+    matrix: Matrix
+    folder: Path
+    maker: Maker
+    builder: Builder
+    processes: Processes
+    progress: Progress
+    environments: Once[Environment]
+    artifacts: Once[Artifact]
+    workers: int
+    # Whether rows may only take wheels that are there already.
+    prebuilt: bool = False
+
+    @property
+    def rows(self) -> Path:
+        """A JSON file a row: what `--resume` reads."""
+        return self.folder / "rows"
+
+
+class RowRun:
+    """Runs a placed row and keeps its result on disk as it grows."""
+
+    def __init__(self, placed: Placed, tools: Tools) -> None:
+        row = placed.row
+        self.placed = placed
+        self.tools = tools
+        self.phase = "environment"
+        self.work = tools.folder / "work" / row.id
+        self.result = results.begin(row, self._key())
+
+    def _key(self) -> str:
+        placed = self.placed
+        return text_hash(
+            source_hash(*SOURCES, *TESTS),
+            repr(dataclasses.replace(placed.row, line=0, reason="", tier="")),
+            repr(dataclasses.replace(self.tools.matrix.suite(placed.row.suite), line=0)),
+            placed.python.version if placed.python else "",
+            placed.compiler.version if placed.compiler else "",
+        )
+
+    def recall(self) -> None:
+        """Take over the result of an earlier run, if it passed and still holds."""
+        known = results.read(self.tools.rows, self.placed.row.id)
+        if known and known.key == self.result.key and known.status == PASSED:
+            installed = (self.work / "site").is_dir()
+            self.result = known if known.speed or installed else self.result
+
+    @property
+    def proven(self) -> bool:
+        """Whether its tests passed."""
+        return self.result.status == PASSED
+
+    @property
+    def timed(self) -> bool:
+        """Whether its speed is known, too."""
+        return self.proven and bool(self.result.speed)
+
+    def build(self) -> None:
+        """Nothing but the wheel: the row stays "not run"."""
+        if self.placed.missing:
+            self._keep(reason=self.placed.missing)
+            return
+        with self._failing():
+            self._build()
+            self._keep(reason="only built")
+
+    def prove(self) -> None:
+        """Everything but the speed. What fails is the row, never the run."""
+        if self.placed.missing:
+            self._keep(reason=self.placed.missing)
+            return
+        for folder in (self.work, self._log("tests").parent):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        with self._failing():
+            with self._timed("environment"):
+                environment = self._environment()
+            artifact = self._build()
+            self._set(packages=environment.flavour)
+            self._install(environment, artifact)
+            self._audit(environment, artifact)
+            self._load(environment)
+            self._tests(environment)
+            self._set(status=PASSED)
+            self._write()
+
+    def time(self) -> None:
+        """The row's speed against eager; to be run while no row builds or tests."""
+        with self._failing():
+            self._speed(self._environment())
+            self._keep()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except (RowFailed, EnvironmentFailed, BuildFailed, OSError) as error:
+            self._keep(status=FAILED, reason=f"{self.phase}: {error}")
+        except Stopped:
+            raise
+        except Exception as error:  # a fault of the tool's own must not cost the other rows
+            self._keep(status=FAILED, reason=f"{self.phase}: {type(error).__name__}: {error}")
+
+    def _environment(self) -> Environment:
+        return self._environment_of(self.placed.row.torch, self.placed.row.packages)
+
+    def _environment_of(self, torch: str, packages: str) -> Environment:
+        python = self.placed.python
+        assert python is not None
+        return self.tools.environments(
+            (torch, python, packages),
+            lambda: self.tools.maker.make(torch, python, packages, self._log("environment")),
+        )
+
+    @contextlib.contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        self.phase = phase
+        self.tools.progress.phase(self.placed.row.id, phase)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._set(seconds={**self.result.seconds, phase: round(time.monotonic() - started, 2)})
+
+    def _build(self) -> Artifact:
+        compiler = self.placed.compiler
+        assert compiler is not None
+        wanted = recipe(self.tools.matrix, self.placed.row, compiler)
+        with self._timed("build"):
+            known = self.tools.builder.known(wanted)
+            if known is None and self.tools.prebuilt:
+                home = self.tools.builder.home(wanted)
+                raise RowFailed(
+                    f"there is no wheel in {home}: make it with `nox -s matrix -- --build`"
+                )
+            if known is None:
+                known = self.tools.artifacts(wanted, lambda: self._make(wanted, compiler))
+        self._set(artifact=dataclasses.asdict(known))
+        return known
+
+    def _make(self, wanted: Recipe, compiler: CompilerFound) -> Artifact:
+        on = self._environment_of(wanted.torch, "stubs")
+        return self.tools.builder.build(wanted, compiler, on, self._log("build"))
+
+    def _install(self, environment: Environment, artifact: Artifact) -> None:
+        with self._timed("install"):
+            command = self.tools.maker.installer.install(
+                environment.program, "--no-deps", "--target", str(self.work / "site"), artifact.path
+            )
+            ended = self._run(command, INSTALL_LIMIT_S, self.tools.maker.installer.env)
+            if not ended.ok:
+                raise RowFailed(ended.explain(INSTALL_LIMIT_S))
+
+    def _audit(self, environment: Environment, artifact: Artifact) -> None:
+        row = self.placed.row
+        with self._timed("audit"):
+            policy = dataclasses.replace(
+                default_policy(),
+                ceilings=system_ceilings(),
+                binding=cast("Binding", row.binding),
+                target=self.tools.matrix.stable.target if row.binding == "stable" else None,
+                torch=series(artifact.torch),
+                python="none",
+                cuda=row.cuda,
+                cuda_architectures=self.tools.matrix.architectures(row.cuda),
+            )
+            try:
+                report = audit(Path(artifact.path), policy, [environment.site_packages])
+            except ValueError as error:
+                raise RowFailed(str(error)) from error
+            with self._log("audit").open("w", encoding="utf-8") as file:
+                render(report, Console(file=file, width=120))
+            self._set(audit=json.loads(to_json([report]))[0])
+            if not report.ok:
+                raise RowFailed(f"breaks {', '.join(report.failed_rules())}")
+
+    def _load(self, environment: Environment) -> None:
+        with self._timed("load"):
+            program = "import lltm; print(*(backend.name for backend in lltm.backends.available()))"
+            ended = self._run([environment.program, "-c", program], LOAD_LIMIT_S, self._site())
+            if not ended.ok:
+                raise RowFailed(f"import lltm: {ended.explain(LOAD_LIMIT_S)}")
+
+    def _tests(self, environment: Environment) -> None:
+        suite = self.tools.matrix.suite(self.placed.row.suite)
+        with self._timed("tests"):
+            junit, oracle = self.work / "junit.xml", self.work / "oracle.json"
+            ended = self._pytest(
+                environment,
+                [str(ROOT / path) for path in suite.paths],
+                [
+                    *suite.arguments,
+                    *(f"--ignore={ROOT / path}" for path in TESTS_OF_THE_TOOL),
+                    f"--junitxml={junit}",
+                    # The suite records properties, which xunit2, the default, has no place for.
+                    "--override-ini=junit_family=xunit1",
+                    "-n",
+                    str(self.tools.workers),
+                ],
+                limit=60.0 * suite.minutes,
+                env={"LLTM_ORACLE_JSON": str(oracle)},
+            )
+            tests = results.read_junit(junit)
+            self._set(tests=tests, oracle=results.read_oracle(oracle))
+            if not ended.ok:
+                raise RowFailed(self._explain_tests(ended, 60.0 * suite.minutes))
+            if tests is None or tests.passed == 0:
+                raise RowFailed("no test passed, so nothing is proven")
+
+    def _explain_tests(self, ended: Ended, limit: float) -> str:
+        crash = FATAL.search(self._log("tests").read_text(encoding="utf-8", errors="replace"))
+        told = f"a test ended its process with {SIGNALS[crash.group(1)]}; " if crash else ""
+        tests = self.result.tests
+        if tests and tests.failed and not ended.timed_out:
+            return f"{told}{tests.failed} failed, first {tests.failures[0]}"
+        return f"{told}{ended.explain(limit)}"
+
+    def _speed(self, environment: Environment) -> None:
+        with self._timed("speed"):
+            told = self.work / "benchmark.json"
+            ended = self._pytest(
+                environment,
+                [str(path) for path in sorted(BENCHMARKS.glob("bench_*.py"))],
+                [f"--benchmark-json={told}", f"--seconds={RACE_S}", "-p", "no:xdist"],
+                limit=SPEED_LIMIT_S,
+            )
+            self._set(speed=results.read_benchmark(told))
+            if not ended.ok:
+                raise RowFailed(ended.explain(SPEED_LIMIT_S))
+
+    def _pytest(
+        self,
+        environment: Environment,
+        selection: Sequence[str],
+        options: Sequence[str],
+        *,
+        limit: float,
+        env: Mapping[str, str] | None = None,
+    ) -> Ended:
+        fixed = ["-c", str(ROOT / "pyproject.toml"), "-o", f"cache_dir={self.work / 'cache'}", "-q"]
+        command: list[str | Path] = [
+            environment.program,
+            "-m",
+            "pytest",
+            *fixed,
+            *options,
+            *selection,
+        ]
+        return self._run(command, limit, {**self._site(), **(env or {})})
+
+    def _site(self) -> dict[str, str]:
+        return {"PYTHONPATH": str(self.work / "site"), **KEEP_BYTECODE}
+
+    def _run(self, command: Sequence[str | Path], limit: float, env: Mapping[str, str]) -> Ended:
+        # The row's own folder: the source tree must not be where Python looks first.
+        return self.tools.processes.run(
+            command, log=self._log(self.phase), limit=limit, cwd=self.work, env=env
+        )
+
+    def _log(self, phase: str) -> Path:
+        return self.tools.folder / "logs" / self.placed.row.id / f"{phase}.log"
+
+    def _set(self, **changes: object) -> None:
+        self.result = dataclasses.replace(self.result, **changes)  # type: ignore[arg-type]  # by name
+
+    def _keep(self, **changes: object) -> None:
+        self._set(**changes)
+        self._write()
+        self.tools.progress.finished(self.result)
+
+    def _write(self) -> None:
+        logs = {path.stem: str(path.relative_to(self.tools.folder)) for path in self._logs()}
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self._set(finished=now, logs=logs)
+        results.write(self.tools.rows, self.result)
+
+    def _logs(self) -> list[Path]:
+        return sorted(self._log("any").parent.glob("*.log"))

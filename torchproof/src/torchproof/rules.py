@@ -1,0 +1,210 @@
+"""What a row may not claim. Each rule is one function; `nox -s matrix -- --check` runs them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchproof.config import Compiler, ConfigError, Cuda, Matrix, RowSpec, Torch, number
+from torchproof.plan import Row, expand, expand_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BINDINGS = ("stable", "native")
+PACKAGES = ("stubs", "real")
+CXX20 = 20
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A line of `matrix.toml`, the rule it breaks, and how."""
+
+    line: int
+    rule: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"matrix.toml:{self.line}: [{self.rule}] {self.message}"
+
+
+def names(matrix: Matrix) -> Iterator[Violation]:
+    """Everything a line refers to is in the file."""
+    platforms = {platform.name for platform in matrix.platforms}
+    suites = {suite.name for suite in matrix.suites}
+    tiers = {tier.name for tier in matrix.tiers}
+    for tier in matrix.tiers:
+        for name in set(tier.includes) - tiers:
+            yield Violation(
+                tier.line, "names", f"tier {tier.name!r} includes {name!r}, which is no tier"
+            )
+    for spec in matrix.rows:
+        for kind, given, known in (
+            ("tier", {spec.tier}, tiers),
+            ("suite", {spec.suite}, suites),
+            ("binding", set(spec.binding), set(BINDINGS)),
+            ("packages", {spec.packages}, set(PACKAGES)),
+            ("platform", set(spec.platform), platforms),
+        ):
+            for name in sorted(given - known):
+                expected = ", ".join(sorted(known))
+                yield Violation(spec.line, "names", f"{kind} {name!r} is none of {expected}")
+        for label in set(spec.compiler) - {"default", "each"}:
+            if _family(matrix, label) is None:
+                yield Violation(
+                    spec.line,
+                    "names",
+                    f"compiler {label!r} is not a family of `compilers` with a major",
+                )
+        for version in set(spec.cuda) - {"cpu"}:
+            if _cuda(matrix, version) is None:
+                yield Violation(spec.line, "names", f"CUDA {version!r} is not in `cuda`")
+        try:
+            list(expand_line(matrix, spec))
+        except ConfigError as error:
+            yield Violation(spec.line, "names", str(error).partition(": ")[2])
+
+
+def wheel(matrix: Matrix, row: Row) -> Iterator[Violation]:
+    """Torch has a wheel for the row's Python."""
+    pythons = matrix.release(row.torch).pythons
+    if row.python != "running" and row.python not in pythons:
+        yield Violation(
+            row.line,
+            "wheel",
+            f"torch {row.torch} has wheels for CPython {', '.join(pythons)}, not for {row.python}",
+        )
+
+
+def stable_target(matrix: Matrix, row: Row) -> Iterator[Violation]:
+    """A stable row is not older than the torch the stable wheel targets."""
+    if row.binding == "stable" and number(row.torch) < number(matrix.stable.target):
+        yield Violation(
+            row.line,
+            "stable-target",
+            f"the stable wheel targets torch {matrix.stable.target}, newer than {row.torch}",
+        )
+
+
+def compiler_bounds(matrix: Matrix, row: Row) -> Iterator[Violation]:
+    """The compiler is within its bounds and speaks the C++ standard torch's headers need."""
+    family = _family(matrix, row.compiler)
+    if family is None:
+        return
+    major = _major(row.compiler)
+    if not family.oldest <= major <= family.newest:
+        yield Violation(
+            row.line,
+            "compiler-bounds",
+            f"{row.compiler} is outside {family.name} {family.oldest} to {family.newest}",
+        )
+    release = _built_on(matrix, row)
+    if release.cxx >= CXX20 and major < family.cxx20:
+        yield Violation(
+            row.line,
+            "cxx-standard",
+            f"torch {release.version} needs C++{release.cxx}, so {family.name} {family.cxx20} or "
+            f"newer, not {row.compiler}",
+        )
+
+
+def cuda_host_compiler(matrix: Matrix, row: Row) -> Iterator[Violation]:
+    """Nvcc accepts the row's compiler as its host compiler."""
+    family, cuda = _family(matrix, row.compiler), _cuda(matrix, row.cuda)
+    if family is None or cuda is None:
+        return
+    bound = cuda.gxx if family.name == "g++" else cuda.clangxx
+    if _major(row.compiler) > bound:
+        yield Violation(
+            row.line,
+            "cuda-host-compiler",
+            f"CUDA {row.cuda} accepts {family.name} up to {bound}, not {row.compiler}",
+        )
+
+
+def cuda_major(matrix: Matrix, row: Row) -> Iterator[Violation]:
+    """A native build's CUDA is of its torch's major; a stable one loads beside either."""
+    cuda = matrix.release(row.torch).cuda
+    of_native = row.cuda != "cpu" and row.binding == "native"
+    if of_native and number(row.cuda)[0] != number(cuda)[0]:
+        yield Violation(
+            row.line,
+            "cuda-major",
+            f"torch {row.torch} is built with CUDA {cuda}, the row with {row.cuda}",
+        )
+
+
+def reason(matrix: Matrix, spec: RowSpec) -> Iterator[Violation]:
+    """An odd row says why it is there."""
+    if spec.reason:
+        return
+    if spec.packages == "real":
+        yield Violation(
+            spec.line, "reason", "a row on the real NVIDIA packages says why it needs them"
+        )
+    for row in expand_line(matrix, spec):
+        if number(row.torch) < number(matrix.stable.target):
+            yield Violation(
+                spec.line,
+                "reason",
+                f"a row on torch {row.torch}, which has no stable wheel, says why",
+            )
+
+
+def spans(matrix: Matrix) -> Iterator[Violation]:
+    """A tier that must span torch holds its oldest and its newest."""
+    ends = matrix.supporting("stable")
+    for tier in matrix.tiers:
+        if not tier.spans_torch:
+            continue
+        held = {row.torch for row in expand(matrix, tier.name)}
+        for word, release in (("oldest", ends[0]), ("newest", ends[-1])):
+            if release.version not in held:
+                yield Violation(
+                    tier.line,
+                    "tier-spans-torch",
+                    f"tier {tier.name!r} has no row on the {word} torch, {release.version}",
+                )
+
+
+def real_packages(matrix: Matrix) -> Iterator[Violation]:
+    """A tier that spans torch has a row on the real NVIDIA packages beside its stubbed ones."""
+    for tier in matrix.tiers:
+        if tier.spans_torch and not any(r.packages == "real" for r in expand(matrix, tier.name)):
+            yield Violation(
+                tier.line, "real-packages", f'tier {tier.name!r} has no row with packages = "real"'
+            )
+
+
+ROW_RULES = (wheel, stable_target, compiler_bounds, cuda_host_compiler, cuda_major)
+
+
+def violations(matrix: Matrix) -> tuple[Violation, ...]:
+    """Every broken rule, in line order; unknown names hide the rules that build on them."""
+    found = list(names(matrix))
+    if not found:
+        for spec in matrix.rows:
+            found += reason(matrix, spec)
+            for row in expand_line(matrix, spec):
+                for rule in ROW_RULES:
+                    found += rule(matrix, row)
+        found += spans(matrix)
+        found += real_packages(matrix)
+    return tuple(sorted(set(found), key=lambda v: (v.line, v.rule, v.message)))
+
+
+def _family(matrix: Matrix, label: str) -> Compiler | None:
+    name, _, major = label.rpartition("-")
+    return next((c for c in matrix.compilers if c.name == name and major.isdigit()), None)
+
+
+def _major(label: str) -> int:
+    return int(label.rpartition("-")[2])
+
+
+def _cuda(matrix: Matrix, version: str) -> Cuda | None:
+    return next((cuda for cuda in matrix.cuda if cuda.version == version), None)
+
+
+def _built_on(matrix: Matrix, row: Row) -> Torch:
+    return matrix.release(row.torch) if row.binding == "native" else matrix.headers

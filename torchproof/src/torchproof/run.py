@@ -1,0 +1,91 @@
+"""A run: the rows of a tier, several at a time, what is already proven kept."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from torchproof.build import Builder
+from torchproof.environments import Maker, installer
+from torchproof.once import Once
+from torchproof.processes import Processes
+from torchproof.row import RowRun, Tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from torchproof.config import Matrix
+    from torchproof.machine import Machine
+    from torchproof.plan import Placed
+    from torchproof.progress import Progress
+    from torchproof.results import Result
+
+
+def tools(
+    matrix: Matrix,
+    machine: Machine,
+    folder: Path,
+    progress: Progress,
+    jobs: int,
+    *,
+    prebuilt: bool = False,
+) -> Tools:
+    """What the rows of a run share, under `folder`."""
+    processes = Processes()
+    return Tools(
+        matrix=matrix,
+        folder=folder,
+        maker=Maker(folder / "environments", installer(machine.running), processes, machine.gpu),
+        builder=Builder(folder / "artifacts", processes),
+        processes=processes,
+        progress=progress,
+        environments=Once(),
+        artifacts=Once(),
+        workers=workers(jobs),
+        prebuilt=prebuilt,
+    )
+
+
+def workers(jobs: int) -> int:
+    """How many test processes a row may have; 0 is none beside pytest itself, as xdist counts."""
+    share = (os.cpu_count() or 1) // jobs
+    return share if share > 1 else 0
+
+
+def build(placed: Iterable[Placed], tools: Tools, *, jobs: int) -> tuple[Result, ...]:
+    """Build the wheels that rows need, `jobs` at a time, each once; nothing is tested."""
+    rows = [RowRun(p, tools) for p in placed]
+    tools.progress.start(len(rows), kept=0)
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in [pool.submit(row.build) for row in rows]:
+            done.result()
+    return tuple(row.result for row in rows)
+
+
+def run(placed: Iterable[Placed], tools: Tools, *, jobs: int, resume: bool) -> tuple[Result, ...]:
+    """Run rows, `jobs` at a time, and their timing at the end.
+
+    Every result is on disk as soon as it is known. With `resume`, a row that passed and whose
+    sources, tests, selection and programs have not changed keeps its result.
+    """
+    rows = [RowRun(p, tools) for p in placed]
+    if resume:
+        for row in rows:
+            row.recall()
+    todo = [row for row in rows if not row.timed]
+    tools.progress.start(len(todo), kept=len(rows) - len(todo))
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        for done in [pool.submit(row.prove) for row in todo if not row.proven]:
+            done.result()
+        # Nothing compiles or tests while rows are timed, and each runs on one thread.
+        for done in [pool.submit(row.time) for row in todo if row.proven]:
+            done.result()
+    except BaseException:
+        tools.processes.stop()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return tuple(row.result for row in rows)

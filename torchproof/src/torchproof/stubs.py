@@ -1,0 +1,164 @@
+"""Link stubs: a CUDA build of torch imports without a GPU and without the NVIDIA packages.
+
+torch's own libraries name the NVIDIA libraries they need, and the symbols, with versions, they take
+from them. A stub is a shared library of that name with those symbols; every function answers "no
+device", so torch runs on the CPU. Nothing on a CUDA device is proven this way: such rows say so.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+from torchproof.audit.elf import needed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+LIBRARY = re.compile(r"lib(cu|nv|nccl)")
+SYMBOL = re.compile(r"(cu|nv|nccl|__cuda|CUpti|__nv|_nv)")
+# cudaErrorNoDevice and CUDA_ERROR_NO_DEVICE: torch takes it for "no GPU" without a warning.
+NO_DEVICE = 100
+# Large enough for any data object torch copies from an NVIDIA library.
+OBJECT_BYTES = 4096
+# Elf64_Sym of the ELF specification: name, info, other, section, value, size.
+SYMBOL_ENTRY = struct.Struct("<IBBHQQ")
+UNDEFINED, KIND, OBJECT = 0, 0xF, 1
+# Without the bit that marks a version as hidden.
+VERSION_INDEX = 0x7FFF
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A symbol a library takes from elsewhere: the library and version it expects, when named."""
+
+    name: str
+    is_data: bool
+    library: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Library:
+    """What one shared library of torch needs and gives."""
+
+    name: str
+    needed: tuple[str, ...]
+    wanted: tuple[Wanted, ...]
+    defined: frozenset[str]
+
+
+def read(path: Path) -> Library:
+    """Read a shared library's needs."""
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        origins = _version_origins(elf)
+        names = _content(elf, ".dynstr")
+        # Torch has hundreds of thousands of symbols: pyelftools takes seconds to parse them.
+        symbols = SYMBOL_ENTRY.iter_unpack(_content(elf, ".dynsym"))
+        versions = elf.get_section_by_name(".gnu.version")
+        indices = memoryview(versions.data()).cast("H") if versions else None
+        wanted, defined = [], set()
+        for at, (offset, info, _, section, _, _) in enumerate(symbols):
+            name = names[offset : names.index(0, offset)].decode()
+            if section != UNDEFINED:
+                defined.add(name)
+            elif name:
+                index = indices[at] & VERSION_INDEX if indices else 0
+                library, version = origins.get(index, ("", ""))
+                wanted.append(Wanted(name, info & KIND == OBJECT, library, version))
+        return Library(path.name, needed(elf), tuple(wanted), frozenset(defined))
+
+
+def _content(elf: ELFFile, section: str) -> bytes:
+    found = elf.get_section_by_name(section)
+    assert found is not None, f"a shared library without {section}"
+    return bytes(found.data())
+
+
+def _version_origins(elf: ELFFile) -> Mapping[int, tuple[str, str]]:
+    section = elf.get_section_by_name(".gnu.version_r")
+    origins: dict[int, tuple[str, str]] = {}
+    if isinstance(section, GNUVerNeedSection):
+        for library, auxiliaries in section.iter_versions():
+            for auxiliary in auxiliaries:
+                index = auxiliary["vna_other"] & VERSION_INDEX
+                origins[index] = (str(library.name), auxiliary.name)
+    return origins
+
+
+def missing(libraries: Iterable[Library]) -> dict[str, set[Wanted]]:
+    """The NVIDIA libraries that are not there, and what is wanted of each."""
+    libraries = tuple(libraries)
+    present = {library.name for library in libraries}
+    defined = frozenset().union(*(library.defined for library in libraries))
+    absent = Counter(
+        name
+        for library in libraries
+        for name in library.needed
+        if name not in present and LIBRARY.match(name)
+    )
+    stubs: dict[str, set[Wanted]] = {name: set() for name in absent}
+    if not stubs:
+        return stubs
+    # The loader takes an unversioned symbol from any library in reach: the stub that most libraries
+    # name carries them all (not every torch reaches libnvrtc on the way of `import torch`).
+    anywhere = absent.most_common(1)[0][0]
+    for library in libraries:
+        for symbol in library.wanted:
+            if symbol.library in stubs:
+                stubs[symbol.library].add(symbol)
+            elif not symbol.version and symbol.name not in defined and SYMBOL.match(symbol.name):
+                stubs[anywhere].add(symbol)
+    return stubs
+
+
+def source(wanted: Iterable[Wanted]) -> str:
+    """The C source of a stub."""
+    kinds = {symbol.name: symbol.is_data for symbol in wanted}
+    lines = [
+        f"char {name}[{OBJECT_BYTES}];"
+        if is_data
+        else f"long {name}(void) {{ return {NO_DEVICE}; }}"
+        for name, is_data in sorted(kinds.items())
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def version_script(wanted: Iterable[Wanted]) -> str:
+    """The linker's version script of a stub; empty when no symbol has a version."""
+    versions: dict[str, set[str]] = defaultdict(set)
+    for symbol in wanted:
+        if symbol.version:
+            versions[symbol.version].add(symbol.name)
+    return "".join(
+        f"{version} {{ global: {' '.join(f'{name};' for name in sorted(names))} }};\n"
+        for version, names in sorted(versions.items())
+    )
+
+
+def write(site_packages: Path) -> tuple[str, ...]:
+    """Write the stubs a torch needs beside its own libraries, and return their names."""
+    torch = site_packages / "torch"
+    libraries = [read(path) for path in [*torch.glob("lib/*.so*"), *torch.glob("_C*.so")]]
+    stubs = missing(libraries)
+    for name, wanted in stubs.items():
+        with tempfile.TemporaryDirectory() as folder:
+            code, script = Path(folder, "stub.c"), Path(folder, "versions")
+            code.write_text(source(wanted), encoding="utf-8")
+            script.write_text(version_script(wanted), encoding="utf-8")
+            command = ["gcc", "-shared", "-fPIC", "-w", "-O0", "-fno-builtin", str(code)]
+            command += [f"-Wl,-soname,{name}", "-o", str(torch / "lib" / name)]
+            if script.stat().st_size:
+                command.append(f"-Wl,--version-script,{script}")
+            subprocess.run(command, check=True, capture_output=True)
+    return tuple(stubs)

@@ -1,0 +1,95 @@
+"""`python -m torchproof.workflows`: lint workflows, rehearse ci.yml, report a nightly."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from torchproof.config import ROOT
+from torchproof.workflows import issue
+from torchproof.workflows.lint import GITHUB, lint
+from torchproof.workflows.read import WorkflowError
+from torchproof.workflows.rehearse import FAILURE, SKIPPED, Done, Rehearsal
+
+STYLES = {"passed": "green", "success": "green", "failed": "red", FAILURE: "red"}
+FOLDER = ROOT / "build" / "rehearsal"
+ENVIRONMENTS = ROOT / "build" / "rehearsal-environments"
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m torchproof.workflows", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("lint", help="zizmor, check-jsonschema and actionlint")
+    rehearse = commands.add_parser("rehearse", help="run ci.yml here, in clones of HEAD")
+    rehearse.add_argument("--jobs", default="", help="only these, and those they need: lint,docs")
+    rehearse.add_argument("--rows", type=int, help="only the first rows of a job's matrix")
+    tell = commands.add_parser("issue", help="tell of a failed nightly")
+    tell.add_argument("run", help="the address of the run")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line."""
+    chosen = arguments(argv)
+    console = Console(highlight=False, soft_wrap=True)
+    if chosen.command == "issue":
+        console.print(issue.tell(chosen.run))
+        return 0
+    if chosen.command == "lint":
+        return run_lint(console)
+    try:
+        return run_rehearsal(chosen, console)
+    except WorkflowError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        return 2
+
+
+def run_lint(console: Console) -> int:
+    """Run the linters; a linter that could not be had is told, and is no failure."""
+    with tempfile.TemporaryDirectory(prefix="lltm-lint-") as scratch:
+        verdicts = lint(Path(scratch))
+    for verdict in verdicts:
+        style = STYLES.get(verdict.status, "yellow")
+        console.print(f"{verdict.linter}: {verdict.status}", style=style, markup=False)
+        if verdict.words:
+            console.print(verdict.words, markup=False)
+    return 1 if any(verdict.status == "failed" for verdict in verdicts) else 0
+
+
+def run_rehearsal(chosen: argparse.Namespace, console: Console) -> int:
+    """Run ci.yml, with pipx as the one program that this session lends to its jobs."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    programs = FOLDER / "programs"
+    programs.mkdir(parents=True)
+    own = Path(sys.executable).parent
+    # Jobs, and rehearsals of other parts, share the sessions' environments as a warm cache.
+    pipx = f'exec "{own / "pipx"}" run nox --envdir "{ENVIRONMENTS}" "${{@:3}}"'
+    (programs / "pipx").write_text(f"#!/usr/bin/env bash\n{pipx}\n", encoding="utf-8")
+    (programs / "pipx").chmod(0o755)
+    rest = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != own]
+    os.environ["PATH"] = os.pathsep.join(rest)
+
+    def told(done: Done) -> None:
+        style = STYLES.get(done.result, "yellow")
+        seconds = "" if done.result == SKIPPED else f" {done.seconds:.0f} s"
+        why = f" ({done.why})" if done.why else ""
+        line = f"{done.result}{seconds}  {done.job}  {done.step}{why}"
+        console.print(line, style=style, markup=False)
+
+    rehearsal = Rehearsal(
+        ROOT, FOLDER, [programs], told, tuple(filter(None, chosen.jobs.split(","))), chosen.rows
+    )
+    passed = rehearsal.run(GITHUB / "workflows" / "ci.yml")
+    console.print(f"the logs are in {FOLDER / 'logs'}")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Runs the real runner over stand-in environments: `run.py FOLDER JOBS [resume|build|prebuilt]`.
+
+A process of its own, so that a test can kill it as a user, or the kernel, would.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+from rich.console import Console
+from torchproof.build import Builder
+from torchproof.environments import Environment
+from torchproof.machine import CompilerFound, Interpreter, Machine
+from torchproof.once import Once
+from torchproof.plan import expand, place
+from torchproof.processes import Processes
+from torchproof.progress import Progress
+from torchproof.run import build, run
+
+from torchproof import config, report, row
+
+STANDIN = Path(__file__).with_name("python.py")
+MATRIX = """
+stable = { target = "2.10", headers = "2.13" }
+torch = [ { version = "2.13.0", pythons = ["3.11"], cxx = 20, cuda = "13.0" } ]
+compilers = [ { name = "g++", oldest = 11, newest = 15, cxx20 = 11 } ]
+cuda = []
+platforms = []
+suites = [ { name = "full", paths = ["tests"], arguments = [], minutes = 1 } ]
+tiers = [ { name = "local", includes = [], spans_torch = false } ]
+rows = [
+  ROW,
+]
+""".replace(
+    "ROW",
+    '{ tier = "local", torch = "headers", python = "3.11", binding = ["stable", "native"], '
+    'compiler = "each", suite = "full" }',
+)
+
+
+class Installer:
+    """Installs nothing."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {}
+
+    def install(self, program: Path, *arguments: str) -> list[str]:
+        return ["true"]
+
+
+@dataclass
+class Maker:
+    """Hands out the stand-in."""
+
+    folder: Path
+    installer: Installer
+
+    def make(self, torch: str, python: Interpreter, packages: str, log: Path) -> Environment:
+        program = self.folder / "bin" / "python"
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STANDIN}" "$@"\n')
+        program.chmod(0o755)
+        return Environment(self.folder, torch, python.version, "cpu")
+
+
+def main() -> int:
+    folder, jobs, resume = Path(sys.argv[1]), int(sys.argv[2]), "resume" in sys.argv
+    row.audit = lambda *_: SimpleNamespace(ok=True, failed_rules=tuple)  # type: ignore[assignment]  # stand-in
+    row.render = lambda *_: None  # type: ignore[assignment]  # stand-in
+    row.to_json = lambda _: '[{"libraries": []}]'  # type: ignore[assignment]  # stand-in
+    matrix = config.loads(MATRIX)
+    python = Interpreter(Path("/usr/bin/python3.11"), "3.11.7")
+    compilers = tuple(
+        CompilerFound("g++", f"{major}.2.0", Path(f"/usr/bin/g++-{major}")) for major in (11, 12)
+    )
+    machine = Machine(python, (python,), compilers, compilers[0], gpu=False)
+    processes = Processes()
+    with Progress(Console()) as progress:
+        tools = row.Tools(
+            matrix=matrix,
+            folder=folder,
+            maker=Maker(folder / "environment", Installer()),  # type: ignore[arg-type]  # stand-in
+            builder=Builder(folder / "artifacts", processes),
+            processes=processes,
+            progress=progress,
+            environments=Once(),
+            artifacts=Once(),
+            workers=1,
+            prebuilt="prebuilt" in sys.argv,
+        )
+        placed = place(matrix, expand(matrix, "local"), machine)
+        try:
+            if "build" in sys.argv:
+                results = build(placed, tools, jobs=jobs)
+            else:
+                results = run(placed, tools, jobs=jobs, resume=resume)
+        except KeyboardInterrupt:
+            return 130
+        except OSError as error:
+            print(f"error: {error}")
+            return 2
+    report.write(folder, "local", results)
+    return 1 if any(result.status == "failed" for result in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""What the audit foretells of a load is what the loader does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from torchproof.audit import Policy, Verdict, against, audit
+from torchproof.audit.checks.binding import loads
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torchproof.audit.outcome import Outcome
+
+    from .conftest import Toolchain
+
+CALL = 'extern "C" int {0}();\nextern "C" int call_{0}() {{ return {0}(); }}\n'
+DATA = 'extern "C" int {0};\nint* address_of_{0} = &{0};\n'
+THERE = "aoti_torch_device_type_cpu"
+GONE = "aoti_torch_gone"
+
+
+def stub_torch(toolchain: Toolchain, version: str = "2.13.0", cuda: str | None = None) -> Path:
+    """A torch with one stable and one C++ function."""
+    toolchain.stub("torch/lib/libtorch_cpu.so", [THERE, "_ZN3c1014current_deviceEv"])
+    text = f"__version__ = '{version}'\ncuda = {cuda!r}\n"
+    (toolchain.folder / "torch" / "version.py").write_text(text, encoding="utf-8")
+    return toolchain.folder / "torch"
+
+
+def foretold(library: Path, torch: Path, policy: Policy | None = None) -> Verdict:
+    """The audit's verdict on one library in one torch."""
+    report = audit(library, policy, [torch])
+    return report.libraries[0].verdicts[0]
+
+
+def loaded(library: Path, torch: Path) -> str | None:
+    """What the loader says of it in a process of its own; None when it loads."""
+    code = f"import ctypes; ctypes.CDLL({str(library)!r})"
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(torch / "lib")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    return done.stderr.strip().splitlines()[-1] if done.returncode else None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A library, and what the loader must say of it."""
+
+    name: str
+    source: str
+    says: str | None
+    flags: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("everything there", CALL.format(THERE), None),
+    Case("a call to nothing", CALL.format(THERE) + CALL.format(GONE), GONE),
+    # Data is bound before calls, wherever it stands in the source.
+    Case("data before calls", CALL.format("aoti_torch_a") + DATA.format(GONE), GONE),
+    Case("weak and absent", f'extern "C" __attribute__((weak)) int {GONE}();\n'
+         + CALL.format(THERE) + f"bool there = {GONE} != nullptr;\n", None),
+    Case("Python's own", CALL.format("PyErr_Clear") + CALL.format(THERE), None),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_first_complaint_of_the_loader_is_foretold(toolchain: Toolchain, case: Case) -> None:
+    torch = stub_torch(toolchain)
+    libtorch = str(torch / "lib" / "libtorch_cpu.so")
+    library = toolchain.library("ext.so", case.source, libtorch, *case.flags)
+    verdict, said = foretold(library, torch), loaded(library, torch)
+    if case.says is None:
+        assert (verdict.outcome, said) == ("loads", None)
+    else:
+        assert verdict.outcome == "fails"
+        assert verdict.missing[0] == case.says
+        assert said is not None
+        assert f"undefined symbol: {case.says}" in said
+
+
+def test_the_libraries_that_are_not_there_are_named(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain)
+    names = ("libstrange.so.7", "libodd.so.1")
+    strange = [toolchain.stub(f"elsewhere/{name}", [f"odd_{at}"]) for at, name in enumerate(names)]
+    source = CALL.format("odd_0") + CALL.format("odd_1") + CALL.format(THERE)
+    library = toolchain.library("ext.so", source, *map(str, strange))
+    verdict, said = foretold(library, torch), loaded(library, torch)
+    assert (verdict.outcome, verdict.missing) == ("fails", names)
+    assert said is not None
+    assert f"{names[0]}: cannot open shared object file" in said
+
+
+def test_a_symbol_version_the_system_lacks_is_named(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain)
+    future = toolchain.stub("future/libstdc++.so.6", ["odd"], "CXXABI_1.3.99")
+    source = CALL.format("odd") + CALL.format(THERE)
+    library = toolchain.library("ext.so", source, str(future))
+    verdict, said = foretold(library, torch), loaded(library, torch)
+    assert verdict.outcome == "fails"
+    assert "CXXABI_1.3.99" in verdict.missing[0]
+    assert said is not None
+    assert "version `CXXABI_1.3.99' not found" in said
+
+
+def test_a_library_installed_beside_it_is_found(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain)
+    libtorch = str(torch / "lib" / "libtorch_cpu.so")
+    calling = f'extern "C" int {THERE}();\nextern "C" int helper() {{ return {THERE}(); }}\n'
+    helper = str(toolchain.library("package/libhelper.so", calling, libtorch))
+    source = CALL.format("helper") + CALL.format(THERE)
+    toolchain.library("package/ext.so", source, helper, libtorch, "-Wl,-rpath,$ORIGIN")
+    report = audit(toolchain.folder / "package", Policy(exports=("call_*",)), [torch])
+    (ext,) = (library for library in report.libraries if library.name == "ext.so")
+    assert ext.verdicts[0].outcome == "loads"
+    assert "exports" not in report.failed_rules()  # of the helper, which the extension calls
+    assert loaded(toolchain.folder / "package" / "ext.so", torch) is None
+
+
+NATIVE = """
+namespace c10 { int current_device(); }
+extern "C" int device() { return c10::current_device(); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("built_on", "outcome", "reason"),
+    [
+        ("2.13", "loads", "every symbol"),
+        ("2.12", "unsafe", "built on torch 2.12"),
+        (None, "unsafe", "nothing says which torch"),
+    ],
+)
+def test_a_native_library_is_safe_only_in_its_own_torch(
+    toolchain: Toolchain, built_on: str | None, outcome: str, reason: str
+) -> None:
+    torch = stub_torch(toolchain)
+    library = toolchain.library("ext.so", NATIVE, str(torch / "lib" / "libtorch_cpu.so"))
+    verdict = foretold(library, torch, Policy(torch=built_on))
+    assert verdict.outcome == outcome
+    assert reason in verdict.reason
+
+
+def test_a_second_cuda_runtime_is_unsafe(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain, cuda="13.0")
+    toolchain.stub("torch/lib/libcudart.so.12", ["cudaGetLastError"])
+    libraries = [str(torch / "lib" / name) for name in ("libtorch_cpu.so", "libcudart.so.12")]
+    source = CALL.format(THERE) + CALL.format("cudaGetLastError")
+    verdict = foretold(toolchain.library("ext.so", source, *libraries), torch)
+    assert verdict.outcome == "unsafe"
+    assert "CUDA 12 into a torch on CUDA 13.0" in verdict.reason
+
+
+def test_a_library_for_another_machine_is_named(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain)
+    libtorch = torch / "lib" / "libtorch_cpu.so"
+    library = toolchain.library("ext.so", CALL.format(THERE), str(libtorch))
+    image = bytearray(libtorch.read_bytes())
+    image[18:20] = (183).to_bytes(2, "little")  # e_machine: EM_AARCH64
+    libtorch.write_bytes(image)
+    verdict = foretold(library, torch)
+    assert verdict.outcome == "fails"
+    assert "this torch for aarch64" in verdict.reason
+
+
+# A package with a CUDA library of its own ---------------------------------------------------------
+
+
+def outcome_of(*outcomes: tuple[str, str, tuple[str, ...]], apart: bool = True) -> Outcome:
+    """What `loads` says of a CUDA library, given (torch, outcome, missing) for each torch."""
+    found = tuple(Verdict(torch, "", end, "", lost) for torch, end, lost in outcomes)  # type: ignore[arg-type]  # a Literal
+    other = SimpleNamespace(needed=("libtorch_cpu.so",) if apart else ("libtorch_cuda.so",))
+    subject = SimpleNamespace(
+        facts=SimpleNamespace(binding="stable"), verdicts=found, others=((None, other),)
+    )
+    return loads(subject)  # type: ignore[arg-type]  # what it asks of a Subject
+
+
+NO_CUDA = ("2.13.0+cpu", "fails", ("libtorch_cuda.so",))
+WITH_CUDA = ("2.11.0+cu130", "loads", ())
+
+
+def test_a_cuda_library_is_not_asked_for_beside_a_torch_without_cuda() -> None:
+    assert outcome_of(NO_CUDA).status == "not run"
+    assert outcome_of(NO_CUDA, WITH_CUDA).status == "passed"
+    assert outcome_of(NO_CUDA, ("2.10.0+cu128", "fails", ("a symbol",))).status == "failed"
+
+
+def test_the_only_library_of_a_package_must_load() -> None:
+    assert outcome_of(NO_CUDA, apart=False).status == "failed"
+
+
+@pytest.mark.parametrize(("shared", "danger"), [(None, False), (12, True)], ids=str)
+def test_a_cuda_runtime_inside_the_library_is_nobody_elses(
+    shared: int | None, danger: bool
+) -> None:
+    facts = SimpleNamespace(binding="stable", cuda_runtime=shared, cuda_major=12)
+    torch = SimpleNamespace(cuda="13.0", series="2.13")
+    found = against._danger(facts, torch, None)  # type: ignore[arg-type]  # what it asks of both
+    assert (found is not None) is danger

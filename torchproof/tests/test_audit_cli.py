@@ -1,0 +1,169 @@
+"""What a person meets: the command line, its exit codes and words, and each kind of artifact."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from conda_package_streaming.create import conda_builder
+from torchproof.audit import RULES, ArtifactError, Policy, audit
+from torchproof.audit.__main__ import main
+from torchproof.audit.artifact import opened
+from torchproof.config import ROOT
+
+if TYPE_CHECKING:
+    from .conftest import Toolchain
+
+SOURCE = """
+extern "C" int aoti_torch_device_type_cpu();
+static int device = aoti_torch_device_type_cpu();
+"""
+
+
+@pytest.fixture
+def library(toolchain: Toolchain) -> Path:
+    """A library that breaks no rule."""
+    torch = toolchain.stub("libtorch_cpu.so", ["aoti_torch_device_type_cpu"])
+    return toolchain.library("op.so", SOURCE, str(torch))
+
+
+def wheel(library: Path, name: str, metadata: str = "") -> Path:
+    """The library in a wheel."""
+    path = library.parent / name
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(library, "op/op.so")
+        head = "Metadata-Version: 2.1\nName: op\nVersion: 1.0\n"
+        archive.writestr("op-1.0.dist-info/METADATA", head + metadata)
+    return path
+
+
+def conda(library: Path) -> Path:
+    """The library in a conda package."""
+    with conda_builder("op-1.0-0", library.parent) as package:
+        package.add(library, "lib/op.so")
+        package.add(library.parent / "op.so.cpp", "info/about.cpp")
+    return library.parent / "op-1.0-0.conda"
+
+
+def test_every_kind_of_artifact_opens(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "build" / "lib").mkdir(parents=True)
+    (tmp_path / "build" / "lib" / "op.so").write_bytes(library.read_bytes())
+    built = wheel(library, "op-1.0-py3-none-linux_x86_64.whl")
+    names = {
+        library: "op.so",
+        built: "op/op.so",
+        conda(library): "lib/op.so",
+        tmp_path / "build": "lib/op.so",
+    }
+    for artifact, name in names.items():
+        report = audit(artifact)
+        assert [found.name for found in report.libraries] == [name]
+        assert report.ok
+        assert (report.sha256 is None) == artifact.is_dir()
+
+
+def test_json_is_the_twin_of_the_report(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(library), "--target", "2.10", "--json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["ok"] is True
+    assert report["policy"]["target"] == "2.10"
+    (found,) = report["libraries"]
+    assert [finding["rule"] for finding in found["findings"]] == [rule.id for rule in RULES]
+    assert found["facts"]["binding"] == "stable"
+
+
+def test_a_failed_rule_is_explained_and_exits_1(
+    library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(library), "--binding", "native"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    rule = next(rule for rule in RULES if rule.id == "binding")
+    assert rule.why in out
+    assert rule.fix in out
+
+
+def test_what_is_not_declared_is_not_run(library: Path) -> None:
+    findings = {f.rule: f.status for f in audit(library, Policy()).libraries[0].findings}
+    undeclared = {
+        "binding",
+        "stable-target",
+        "glibc",
+        "cuda-runtime",
+        "cuda-architectures",
+        "loads",
+    }
+    assert {findings[rule] for rule in undeclared} == {"not run"}
+
+
+def test_the_module_runs_as_a_command(library: Path) -> None:
+    command = [sys.executable, "-m", "torchproof.audit", str(library)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "stable" in done.stdout
+
+
+def test_bad_input_is_one_sentence_and_exits_2(
+    tmp_path: Path, library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, empty, broken = tmp_path / "notes.txt", tmp_path / "empty", tmp_path / "op-1.whl"
+    damaged = tmp_path / "damaged-1-0.conda"
+    with zipfile.ZipFile(damaged, "w") as archive:
+        archive.writestr("pkg-damaged-1-0.tar.zst", b"no zstd")
+    text.write_text("hello")
+    empty.mkdir()
+    broken.write_text("no zip")
+    for arguments, words in (
+        ([str(tmp_path / "nowhere.so")], "does not exist; name a .so"),
+        ([str(text)], "is no ELF library, wheel, .conda package or folder"),
+        ([str(empty)], "holds no ELF shared library"),
+        ([str(broken)], "is no well-formed wheel"),
+        ([str(damaged)], "is no well-formed conda package"),
+        ([str(library), "--against", str(empty)], "holds no torch"),
+    ):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert words in error
+        assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "option", [["--ceilings", "glib=2.28"], ["--cuda-architectures", "hopper"]]
+)
+def test_a_mistyped_option_is_refused(
+    option: list[str], library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(library), *option])
+    assert stopped.value.code == 2
+    assert option[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "torch"),
+    [
+        ("op-1.0+torch2.12-cp311-cp311-linux_x86_64.whl", "", "2.12"),
+        ("op-1.0-cp311-cp311-linux_x86_64.whl", "Requires-Dist: torch==2.11.0\n", "2.11"),
+        ("op-1.0-cp311-cp311-linux_x86_64.whl", "Requires-Dist: torch>=2.10\n", None),
+    ],
+)
+def test_a_wheel_that_names_its_torch_is_believed(
+    library: Path, name: str, metadata: str, torch: str | None
+) -> None:
+    with opened(wheel(library, name, metadata)) as artifact:
+        assert artifact.torch == torch
+
+
+def test_torch_itself_bundles_nothing(library: Path) -> None:
+    torch = library.parent / "libtorch_cpu.so"
+    assert "bundled-torch" not in audit(torch).failed_rules()
+
+
+def test_a_library_inside_that_is_damaged_is_named(library: Path) -> None:
+    library.write_bytes(library.read_bytes()[:200])
+    with pytest.raises(ArtifactError, match=r"op/op\.so"):
+        audit(wheel(library, "op-1.0-py3-none-linux_x86_64.whl"))

@@ -1,0 +1,316 @@
+"""What the audit reads from a binary: its compiler, its symbols, its device code, torch's C API."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import struct
+import subprocess
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.version import Version
+from torchproof.audit import Policy, audit, elf, fatbin, headers, shims, symbols
+from torchproof.audit.architectures import images_of
+from torchproof.audit.artifact import is_torch_library
+from torchproof.audit.manylinux import glibc_of
+from torchproof.audit.policy import bounds
+from torchproof.audit.system import find_symbols, system_ceilings
+from torchproof.audit.torches import find_torch
+
+if TYPE_CHECKING:
+    from .conftest import Toolchain
+
+
+@pytest.fixture
+def torch_folder() -> Path:
+    """The torch of the test environment, found without importing it."""
+    spec = find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("no torch in this environment: the checks on its own headers cannot run")
+    return Path(spec.submodule_search_locations[0])
+
+
+def test_the_compiler_at_hand_is_recognised(toolchain: Toolchain) -> None:
+    library = toolchain.library("ext.so", "int nothing;\n")
+    said = subprocess.run(
+        [toolchain.compiler, "-dumpfullversion", "-dumpversion"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    (found,) = audit(library).libraries
+    assert found.facts.compiler is not None
+    assert found.facts.compiler.version == said
+
+
+@pytest.mark.parametrize(
+    ("comments", "compiler"),
+    [
+        (("GCC: (GNU) 4.8.5 20150623 (Red Hat 4.8.5-44)", "GCC: (GNU) 10.2.1"), "gcc 10.2.1"),
+        (("GCC: (Debian 12.2.0-14) 12.2.0", "Debian clang version 16.0.6 (1)"), "clang 16.0.6"),
+        (("Linker: LLD 18.1.3",), "None"),
+    ],
+)  # fmt: skip
+def test_start_files_do_not_pass_for_the_compiler(
+    toolchain: Toolchain, comments: tuple[str, ...], compiler: str
+) -> None:
+    library = toolchain.library("ext.so", "int nothing;\n")
+    toolchain.rewrite_comment(library, "\0".join(comments))
+    assert str(audit(library).libraries[0].facts.compiler) == compiler
+
+
+TORCH_CXX = (
+    "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+    "_ZNK2at10TensorBase4sizeEl",
+    "_Z16THPVariable_WrapRKN2at10TensorBaseE",
+    "THPVariableClass",
+    "_ZTIN3c105ErrorE",
+    "_ZTVN5torch8autograd4NodeE",
+)
+NOT_TORCH = (
+    "aoti_torch_library_init_def",
+    "torch_call_dispatcher",
+    "_ZN8mytorch4sizeEv",
+    "_ZNSt6vectorIiSaIiEE9push_backERKi",
+    "memcpy",
+)
+
+
+@pytest.mark.parametrize("name", TORCH_CXX)
+def test_a_cxx_symbol_of_torch_is_recognised(name: str) -> None:
+    assert symbols.is_torch_cxx(name)
+
+
+@pytest.mark.parametrize("name", NOT_TORCH)
+def test_other_symbols_do_not_tie_to_a_torch(name: str) -> None:
+    assert not symbols.is_torch_cxx(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "strings"),
+    [
+        ("_ZNSs4sizeEv", {False}),
+        ("_ZN3c105ErrorC1ERKSsS2_", {False}),
+        ("_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE7reserveEm", {True}),
+        ("_ZNSt13runtime_errorC1EPKc", set()),
+        ("_ZNSolsEi", set()),
+    ],
+)
+def test_the_string_a_symbol_mentions(name: str, strings: set[bool]) -> None:
+    assert symbols.cxx11_strings([name]) == strings
+
+
+def test_declared_architectures_are_images() -> None:
+    declared = ("8.0", "9.0a+PTX", "12.0", "sm_75", "compute_100f")
+    images = ("sm_80", "sm_90a", "compute_90a", "sm_120", "sm_75", "compute_100f")
+    assert images_of(declared) == images
+    with pytest.raises(ValueError, match="'hopper' is no CUDA architecture"):
+        images_of(["hopper"])
+
+
+def test_a_damaged_fat_binary_is_an_error() -> None:
+    with pytest.raises(fatbin.FatbinError, match="magic 0x11111111"):
+        fatbin.images(b"\x11" * 32)
+    with pytest.raises(fatbin.FatbinError, match="cut short"):
+        fatbin.images(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 128) + b"\x02\0")
+
+
+@pytest.mark.parametrize(
+    "packing", [(), ("-Xfatbin", "-compress-all")], ids=["plain", "compressed"]
+)
+def test_the_device_code_of_the_real_nvcc(tmp_path: Path, packing: tuple[str, ...]) -> None:
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("no nvcc on this machine: its own output cannot be read")
+    (tmp_path / "k.cu").write_text("__global__ void k(float* a) { a[threadIdx.x] = 0; }\n")
+    targets = ["arch=compute_80,code=sm_80", "arch=compute_90a,code=[sm_90a,compute_90a]"]
+    flags = [word for target in targets for word in ("-gencode", target)]
+    library = tmp_path / "k.so"
+    subprocess.run(
+        [nvcc, "-shared", "-Xcompiler", "-fPIC", *flags, *packing, "k.cu", "-o", str(library)],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    facts = audit(library, Policy()).libraries[0].facts
+    assert set(facts.cuda_images) == {"sm_80", "sm_90a", "compute_90a"}
+    assert len(facts.cuda_releases) == 1
+    assert f"release {facts.cuda_releases[0]}," in said
+
+
+HEADER = """
+#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0
+AOTI_TORCH_EXPORT AOTITorchError torch_new(
+    const char* name, // a comment (with a parenthesis)
+    void** ret);
+#ifdef USE_CUDA
+AOTI_TORCH_EXPORT AOTITorchError torch_stream(void* stream);
+#endif // USE_CUDA
+#endif
+AOTI_TORCH_EXPORT int32_t aoti_torch_old();
+AOTI_TORCH_EXPORT const char* torch_what();
+"""
+
+
+def test_guards_of_a_header_are_followed() -> None:
+    assert list(headers.declarations(HEADER)) == [
+        headers.Declaration("torch_new", "2.10", None),
+        headers.Declaration("torch_stream", "2.10", "cuda"),
+        headers.Declaration("aoti_torch_old", None, None),
+        headers.Declaration("torch_what", None, None),
+    ]
+
+
+def test_a_function_without_a_guard_is_as_old_as_the_first_header_with_it(tmp_path: Path) -> None:
+    for version, functions in {"2.9.1": "a", "2.10.0": "abc", "2.11.0": "ab"}.items():
+        header = tmp_path / version / "include" / "torch" / "csrc" / "stable" / "c" / "shim.h"
+        header.parent.mkdir(parents=True)
+        (tmp_path / version / "lib").mkdir()
+        (tmp_path / version / "version.py").write_text(f"__version__ = '{version}'\n")
+        header.write_text("".join(f"AOTI_TORCH_EXPORT int torch_{f}();\n" for f in functions))
+    document = headers.generate([tmp_path / "2.11.0", tmp_path / "2.9.1", tmp_path / "2.10.0"])
+    assert document["since"] == {"2.9": ["torch_a"], "2.10": ["torch_b", "torch_c"]}
+    assert document["removed"] == {"2.11": ["torch_c"]}
+
+
+def newer(version: str, than: str) -> bool:
+    return Version(version) > Version(than)
+
+
+def test_the_table_knows_every_stable_function_of_the_torch_at_hand(torch_folder: Path) -> None:
+    declared = headers.read_torch(torch_folder)
+    known = shims.table()
+    assert set(declared) <= set(known), (
+        "regenerate it: python -m torchproof.audit.headers TORCH_DIR..."
+    )
+    late = {
+        name for name, row in declared.items() if row.guard and newer(row.guard, known[name].since)
+    }
+    assert late == set()
+
+
+def test_the_functions_of_the_table_are_in_the_torch_at_hand(torch_folder: Path) -> None:
+    series = find_torch(torch_folder).series
+    here = [
+        name
+        for name, shim in shims.table().items()
+        if not shim.device and not newer(shim.since, series)
+    ]
+    found = find_symbols(torch_folder / "lib" / "libtorch_cpu.so", here)
+    assert sorted(set(here) - set(found)) == []
+
+
+OP = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+using torch::stable::Tensor;
+static Tensor twin(const Tensor& a) { return torch::stable::empty_like(a); }
+STABLE_TORCH_LIBRARY(audited, m) { m.def("twin(Tensor a) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(audited, CPU, m) { m.impl("twin", TORCH_BOX(&twin)); }
+"""
+NATIVE_OP = """
+#include <torch/library.h>
+static at::Tensor twin(const at::Tensor& a) { return a.clone(); }
+TORCH_LIBRARY(audited, m) { m.def("twin", &twin); }
+"""
+
+
+def compiled(toolchain: Toolchain, torch: Path, source: str, *flags: str) -> Path:
+    """An op compiled against the real torch."""
+    links = ("-L", str(torch / "lib"), "-ltorch", "-ltorch_cpu", "-lc10", "-fvisibility=hidden")
+    return toolchain.library(
+        "op.so", source, "-std=c++20", "-I", str(torch / "include"), *links, *flags
+    )
+
+
+def test_a_real_stable_op_needs_the_torch_it_targets(
+    toolchain: Toolchain, torch_folder: Path
+) -> None:
+    op = compiled(toolchain, torch_folder, OP, "-DTORCH_TARGET_VERSION=0x020a000000000000")
+    (library,) = audit(op, Policy(binding="stable", target="2.10"), [torch_folder]).libraries
+    assert library.failed == ()
+    assert library.facts.lowest_torch == "2.10"
+    assert [verdict.outcome for verdict in library.verdicts] == ["loads"]
+
+
+def test_a_real_stable_op_without_a_target_is_caught(
+    toolchain: Toolchain, torch_folder: Path
+) -> None:
+    op = compiled(toolchain, torch_folder, OP)
+    report = audit(op, Policy(binding="stable", target="2.10"), [torch_folder])
+    assert report.failed_rules() == ("stable-target",)
+
+
+def test_a_real_native_op_is_tied_to_its_torch(toolchain: Toolchain, torch_folder: Path) -> None:
+    series = find_torch(torch_folder).series
+    op = compiled(toolchain, torch_folder, NATIVE_OP)
+    (own,) = audit(op, Policy(binding="native", torch=series), [torch_folder]).libraries
+    assert any("torch::Library" in name for name in own.facts.torch_cxx)
+    assert own.facts.cxx11_abi is True
+    assert own.failed == ()
+    (other,) = audit(op, Policy(binding="native", torch="2.4"), [torch_folder]).libraries
+    assert [verdict.outcome for verdict in other.verdicts] == ["unsafe"]
+
+
+PYBIND = """
+#include <pybind11/pybind11.h>
+PYBIND11_MODULE(op, m) { m.def("twice", [](int a) { return 2 * a; }); }
+"""
+
+
+def test_a_pybind11_module_renamed_abi3_is_caught(toolchain: Toolchain, torch_folder: Path) -> None:
+    python = sysconfig.get_path("include")
+    if not (Path(python) / "Python.h").exists():
+        pytest.skip("no Python.h on this machine: a module of pybind11 cannot be compiled")
+    includes = ("-I", str(torch_folder / "include"), "-I", python, "-fvisibility=hidden")
+    module = toolchain.library("op.abi3.so", PYBIND, "-std=c++17", *includes)
+    report = audit(module)
+    assert report.failed_rules() == ("python-abi3",)
+    findings = {finding.rule: finding.found for finding in report.libraries[0].findings}
+    assert "outside the limited API: " in findings["python-abi3"]
+
+
+def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.so"
+    damaged.write_bytes(b"\x7fELF\x02\x01\x01" + b"\0" * 20)
+    with pytest.raises(elf.NotElfError, match=r"damaged\.so is not a readable ELF"):
+        elf.read(damaged)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("libtorch.so", True),
+        ("libtorch_cpu.so", True),
+        ("libc10_cuda.so", True),
+        ("libtorch_cpu-0a1b2c3d.so", True),
+        ("libtorch.0a1b2c3d.so.2", True),
+        ("libtorchaudio.abi3.so", False),
+        ("libtorchcodec_core4.so", False),
+        ("liblltm.so", False),
+    ],
+)
+def test_a_library_of_torch_is_known_by_its_name(name: str, own: bool) -> None:
+    assert is_torch_library(name) == own
+
+
+def test_this_machine_is_its_own_ceiling(toolchain: Toolchain) -> None:
+    ceilings = system_ceilings()
+    assert ceilings.glibc == platform.libc_ver()[1]
+    source = "#include <iostream>\nint main() { std::cout << 1; }\n"
+    report = audit(toolchain.library("ext.so", source), Policy(ceilings=ceilings))
+    found = {finding.rule: finding.status for finding in report.libraries[0].findings}
+    assert {found[rule] for rule in ("glibc", "glibcxx", "cxxabi")} == {"passed"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "systems"),
+    [
+        ("manylinux_2_28_x86_64", {"Debian 10", "RHEL 8", "Ubuntu 20.04"}),
+        ("manylinux_2_34_aarch64", {"Debian 12", "RHEL 9", "Ubuntu 22.04"}),
+        ("linux_x86_64", set()),
+    ],
+)
+def test_the_oldest_systems_follow_from_the_policy(policy: str, systems: set[str]) -> None:
+    assert set(bounds().oldest_systems(glibc_of(policy))) == systems

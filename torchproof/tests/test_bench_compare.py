@@ -1,0 +1,230 @@
+"""`--compare`: every regression beyond the noise is named, and nothing else is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchproof.bench import __main__ as command
+from torchproof.bench import document, measure
+from torchproof.bench.compare import compare
+from torchproof.bench.figures import LSTM, OTHER, OURS, BenchError, Entry, Figure, Row, Run
+
+HARDWARE = {"processor": "AMD EPYC", "cores": 2, "instruction_set": "avx512"}
+OTHERS = ("premultiplied", "torchscript", "compile", "aten")
+
+
+def entry(name: str, kind: str, speed: float, spread: float = 0.01, **memory: int) -> Entry:
+    """An entrant so many times faster than an eager of 100 us."""
+    us = Figure(100 / speed, spread * 100 / speed)
+    figures = {"speed": Figure(speed, spread * speed), "of_blas": None, "of_fma": None}
+    bytes_held = {"saved_bytes": 10, "high_water_bytes": 20, **memory}
+    return Entry(name=name, kind=kind, us=us, **figures, **bytes_held)
+
+
+def row(work: str, ours: Entry, others: float = 1.0) -> Row:
+    """A row whose other entrants run at `others` times their usual speed."""
+    entries = [entry("eager", OTHER, 1.0), entry("lstm", LSTM, 2.0 * others)]
+    entries += [entry(name, OTHER, 1.2 * others) for name in OTHERS]
+    return Row("cell", "16x32x128", "float32", 1, work, 30, (*entries, ours))
+
+
+def run(*rows: Row, **hardware: Any) -> Run:
+    return Run({**HARDWARE, **hardware}, {"torch": "2.13.0"}, "2026-01-02T03:04:05", rows)
+
+
+STORED = run(
+    row("forward", entry("stable", OURS, 2.0)), row("backward", entry("stable", OURS, 3.0))
+)
+
+
+def test_an_equal_run_has_no_regression() -> None:
+    found = compare(STORED, STORED)
+    assert (found.regressions, found.missing, found.compared) == ((), (), 2)
+    assert found.noise == 0
+
+
+def test_a_slower_kernel_is_named_with_row_figures_and_noise() -> None:
+    now = run(
+        row("forward", entry("stable", OURS, 1.6)), row("backward", entry("stable", OURS, 3.0))
+    )
+    (found,) = compare(now, STORED).regressions
+    assert (found.row, found.entry) == ("cell 16x32x128 float32 1 forward", "stable")
+    assert "was 2.000x eager and is 1.600x, 20.0% less; noise explains 1.4%" in str(found)
+
+
+def test_every_regression_is_named() -> None:
+    now = run(
+        row("forward", entry("stable", OURS, 1.6)), row("backward", entry("stable", OURS, 2.0))
+    )
+    assert [found.row.split()[-1] for found in compare(now, STORED).regressions] == [
+        "forward",
+        "backward",
+    ]
+
+
+def test_a_faster_kernel_is_no_regression() -> None:
+    now = run(row("forward", entry("stable", OURS, 2.6)))
+    assert compare(now, STORED).regressions == ()
+
+
+@pytest.mark.parametrize(("spread", "named"), [(0.05, 1), (0.15, 0)])
+def test_the_spread_of_the_rounds_is_no_regression(spread: float, named: int) -> None:
+    now = run(row("forward", entry("stable", OURS, 1.8, spread)))
+    assert len(compare(now, STORED).regressions) == named
+
+
+@pytest.mark.parametrize(("speed", "named"), [(1.8, 0), (1.6, 1)])
+def test_what_moves_untouched_code_is_no_regression(speed: float, named: int) -> None:
+    """Ours lost 10 % or 20 %; the others, whose code is the same, moved by 12 %."""
+    now = run(row("forward", entry("stable", OURS, speed), others=0.89))
+    found = compare(now, STORED)
+    assert found.noise == pytest.approx(0.117, abs=0.001)
+    assert len(found.regressions) == named
+
+
+def test_a_machine_slower_for_all_is_no_regression() -> None:
+    def slowed(entry: Entry) -> Entry:
+        return dataclasses.replace(entry, us=Figure(2 * entry.us.median, entry.us.spread))
+
+    rows = (
+        dataclasses.replace(row, entries=tuple(map(slowed, row.entries))) for row in STORED.rows
+    )
+    assert compare(run(*rows), STORED).regressions == ()
+
+
+@pytest.mark.parametrize("what", ["saved_bytes", "high_water_bytes"])
+def test_more_memory_is_a_regression_of_its_own(what: str) -> None:
+    now = run(row("forward", entry("stable", OURS, 2.0, **{what: 21})))
+    (found,) = compare(now, STORED).regressions
+    assert found.what == what
+    assert "rose from" in str(found)
+
+
+def test_other_hardware_is_refused_in_one_sentence() -> None:
+    with pytest.raises(BenchError, match="other hardware, cores 2 not 64; times compare on one"):
+        compare(run(*STORED.rows, cores=64), STORED)
+
+
+def test_runs_without_a_row_in_common_are_refused() -> None:
+    with pytest.raises(BenchError, match="no row of ours in common"):
+        compare(run(row("inference", entry("stable", OURS, 2.0))), STORED)
+
+
+def test_rows_only_the_stored_run_has_are_told() -> None:
+    now = run(row("forward", entry("stable", OURS, 2.0)))
+    assert compare(now, STORED).missing == ("cell 16x32x128 float32 1 backward",)
+
+
+# The command ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(command, "BUILD", tmp_path / "bench")
+    path = tmp_path / "stored.json"
+    path.write_text(json.dumps(STORED.to_json()), encoding="utf-8")
+    return path
+
+
+def bench(monkeypatch: pytest.MonkeyPatch, now: Run, *argv: str, right: bool = True) -> int:
+    monkeypatch.setattr(command, "measure_all", lambda chosen, console: (now, right))
+    return command.main(list(argv))
+
+
+def test_a_regression_makes_the_command_fail_and_stands_in_its_words(
+    stored: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slower = run(row("forward", entry("stable", OURS, 1.2)))
+    assert bench(monkeypatch, slower, "--compare", str(stored)) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "regression: cell 16x32x128 float32 1 forward: stable was 2.000x eager" in told
+    assert "not run: cell 16x32x128 float32 1 backward" in told
+    assert "1.200x" in (command.BUILD / "index.html").read_text(encoding="utf-8")
+
+
+def test_without_a_regression_it_succeeds_and_writes_the_run(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench(monkeypatch, STORED, "--compare", str(stored)) == 0
+    assert command.read_stored(command.BUILD / "bench.json") == STORED
+    assert (command.BUILD / "cell-float32-1.svg").is_file()
+
+
+def test_a_wrong_result_makes_the_command_fail(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench(monkeypatch, STORED, "--compare", str(stored), right=False) == 1
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]"])
+def test_a_stored_run_that_is_none_is_refused_before_anything_runs(
+    content: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "bad.json"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+
+    def never(*_: object) -> None:
+        raise AssertionError("measured although the comparison cannot be made")
+
+    monkeypatch.setattr(command, "measure_all", never)
+    assert command.main(["--compare", str(path)]) == 2
+    assert "bad.json" in capsys.readouterr().out.replace("\n", "")
+
+
+# The run of record --------------------------------------------------------------------------------
+
+
+def test_the_document_holds_the_tables_of_the_run_of_record() -> None:
+    text = document.PATH.read_text(encoding="utf-8")
+    assert document.render(command.read_stored(document.CPU.path), text) == text
+
+
+def test_a_document_without_its_marks_is_refused() -> None:
+    with pytest.raises(BenchError, match=r"docs/benchmarks\.md: expected the marks"):
+        document.render(STORED, "no marks")
+
+
+def test_a_run_of_record_is_stored_and_shown(
+    stored: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(document, "PATH", tmp_path / "benchmarks.md")
+    record = dataclasses.replace(document.CPU, path=tmp_path / "benchmarks" / "cpu.json")
+    monkeypatch.setattr(document, "CPU", record)
+    document.PATH.write_text(f"above\n{record.begin}\nold\n{record.end}\nbelow\n")
+    assert bench(monkeypatch, STORED, "--write") == 0
+    text = document.PATH.read_text(encoding="utf-8")
+    assert text.startswith("above\n")
+    assert text.endswith("below\n")
+    assert "old" not in text
+    assert "| 16x32x128 | backward | 100.0 |" in text
+    assert command.read_stored(record.path) == STORED
+
+
+def test_a_run_on_a_gpu_has_a_place_of_its_own() -> None:
+    text = document.PATH.read_text(encoding="utf-8")
+    on_gpu = run(row("forward", entry("stable", OURS, 2.0)), gpu="NVIDIA H200")
+    made = document.render(on_gpu, text)
+    cpu, _, cuda = text.partition(document.CUDA.begin)
+    assert made.startswith(cpu + document.CUDA.begin)
+    assert cuda.startswith("\n\nNot run")
+    assert "NVIDIA H200" in made.removeprefix(cpu)
+    assert "achieved" in made.removeprefix(cpu)
+
+
+# Without a GPU ------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu_it_is_not_run_and_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(measure, "why_no_gpu", lambda: "no CUDA device")
+    assert command.main(["--cuda"]) == command.NOT_RUN
+    assert capsys.readouterr().out == "bench-cuda: not run: no CUDA device\n"

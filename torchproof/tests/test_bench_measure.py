@@ -1,0 +1,120 @@
+"""What is measured in which process, and what a killed run leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchproof.bench import measure
+from torchproof.bench.figures import BenchError
+from torchproof.bench.measure import Measured, Measurer, Part
+
+PART = Part("cell", "float32", "1")
+
+
+def names(scope: str, select: str | None) -> list[str]:
+    return [part.name for part in measure.parts(scope, select)]
+
+
+def test_quick_is_one_thread_in_float32_and_full_is_everything() -> None:
+    assert names("quick", None) == ["cell-float32-1", "sequence-float32-1"]
+    assert len(set(names("full", None))) == 2 * 3 * 2
+    assert names("cuda", "op=sequence") == [
+        "sequence-float32-1",
+        "sequence-tf32-1",
+        "sequence-bfloat16-1",
+    ]
+
+
+def test_a_selection_keeps_only_the_parts_that_can_hold_it() -> None:
+    assert names("full", "op=cell,threads=2,case=16x32x128") == [
+        "cell-float32-2",
+        "cell-float64-2",
+        "cell-bfloat16-2",
+    ]
+
+
+def test_a_selection_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(BenchError, match="threads=2 leaves nothing of --quick, which has op=cell"):
+        names("quick", "threads=2")
+
+
+def test_a_result_is_kept_only_for_the_same_options(tmp_path: Path) -> None:
+    one = Measurer(tmp_path, "quick", 1.0, None)
+    assert one.result(PART) == Measurer(tmp_path, "quick", 1.0, None).result(PART)
+    others = [
+        Measurer(tmp_path, "full", 1.0, None),
+        Measurer(tmp_path, "quick", 2.0, None),
+        Measurer(tmp_path, "quick", 1.0, "work=forward"),
+    ]
+    assert one.result(PART) not in [other.result(PART) for other in others]
+
+
+@pytest.fixture
+def measurer(tmp_path: Path) -> Measurer:
+    return Measurer(tmp_path, "quick", 1.0, None)
+
+
+def ends(monkeypatch: pytest.MonkeyPatch, status: int, written: str | None) -> None:
+    """Have the races end so, having written that."""
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        (told,) = (each for each in command if each.startswith("--benchmark-json="))
+        if written is not None:
+            Path(told.partition("=")[2]).write_text(written, encoding="utf-8")
+        return subprocess.CompletedProcess(command, status)
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+GOOD = json.dumps({"benchmarks": [{"name": "a race"}]})
+
+
+def test_a_finished_part_is_kept(measurer: Measurer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends(monkeypatch, 0, GOOD)
+    assert measurer.measure(PART, {}) == Measured(json.loads(GOOD), right=True)
+    assert measure.read(measurer.result(PART)) == json.loads(GOOD)
+
+
+def test_a_part_with_a_wrong_result_is_reported_but_not_kept(
+    measurer: Measurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends(monkeypatch, 1, GOOD)
+    assert measurer.measure(PART, {}) == Measured(json.loads(GOOD), right=False)
+    assert measure.read(measurer.result(PART)) is None
+
+
+def test_a_part_that_the_selection_leaves_no_row_is_no_failure(
+    measurer: Measurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends(monkeypatch, 0, None)
+    assert measurer.measure(PART, {}) == Measured(None, right=True)
+
+
+@pytest.mark.parametrize("written", [None, '{"benchm', '{"benchmarks": []}'])
+def test_a_killed_part_is_told_in_one_sentence(
+    measurer: Measurer, monkeypatch: pytest.MonkeyPatch, written: str | None
+) -> None:
+    ends(monkeypatch, -9, written)
+    with pytest.raises(BenchError, match="cell-float32-1 ended with status -9 and no result"):
+        measurer.measure(PART, {})
+    assert measure.read(measurer.result(PART)) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "out", "err", "reason"),
+    [
+        (0, "no CUDA device\n", "", "no CUDA device"),
+        (0, "", "a warning", None),
+        (1, "", "Traceback\nImportError: no lltm", "ImportError: no lltm"),
+    ],
+)
+def test_what_stands_in_the_way_of_a_gpu_is_told(
+    monkeypatch: pytest.MonkeyPatch, status: int, out: str, err: str, reason: str | None
+) -> None:
+    told = subprocess.CompletedProcess([], status, out, err)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: told)
+    assert measure.why_no_gpu() == reason

@@ -1,0 +1,135 @@
+"""What is to be reached: the worst value counts, and what was not measured is not reached."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from torchproof.bench import targets
+from torchproof.bench.figures import LSTM, OTHER, OURS, Entry, Figure, Row, Run
+
+
+def entry(name: str, kind: str, speed: float, of_blas: float | None = None) -> Entry:
+    floor = Figure(of_blas, 0.0) if of_blas else None
+    return Entry(name, kind, Figure(1.0, 0.0), Figure(speed, 0.0), floor, None, 1, 1)
+
+
+def sequence(case: str, *entries: Entry) -> Row:
+    eager = entry("eager", OTHER, 1.0)
+    return Row("sequence", case, "float32", 1, "forward+backward", 9, (eager, *entries))
+
+
+def outcomes(*rows: Row) -> dict[str, targets.Outcome]:
+    run = Run({}, {}, "2026-01-02", rows)
+    return {f"{o.target.work}: {o.target.unit}": o for o in targets.outcomes(run)}
+
+
+SPEED = "sequence 64x16x32x128 forward+backward: times as fast as eager"
+BLAS = "every sequence forward+backward: time of the BLAS floor's"
+LSTM_SHARE = "every sequence forward+backward: time of lstm x 3/4"
+BEST = "every row, 1 and 2 threads: times as fast as the best of eager and compile"
+
+
+@pytest.mark.parametrize(("speed", "reached"), [(3.5, True), (3.49, False)])
+def test_a_bound_from_below(speed: float, reached: bool) -> None:
+    found = outcomes(sequence("64x16x32x128", entry("stable", OURS, speed)))[SPEED]
+    assert found.reached is reached
+    assert found.worst == speed
+
+
+def test_the_worst_of_all_rows_and_bindings_counts() -> None:
+    found = outcomes(
+        sequence("a", entry("stable", OURS, 2.0, of_blas=0.9)),
+        sequence("b", entry("stable", OURS, 2.0, of_blas=1.2), entry("native", OURS, 2, 0.8)),
+    )[BLAS]
+    assert (found.worst, found.good, found.all, found.reached) == (1.2, 2, 3, False)
+    assert found.where == "sequence b float32 1 forward+backward, stable"
+
+
+def test_the_lstm_is_held_against_at_three_quarters_of_its_time() -> None:
+    row = sequence("a", entry("lstm x 3/4", LSTM, 1.6), entry("stable", OURS, 2.0))
+    found = outcomes(row)[LSTM_SHARE]
+    assert found.worst == pytest.approx(0.8)
+    assert (found.good, found.all) == (1, 1)
+
+
+@pytest.mark.parametrize(("count", "reached"), [(5, True), (4, None)])
+def test_what_was_not_run_is_never_reached(count: int, reached: bool | None) -> None:
+    rows = [sequence(f"case {n}", entry("stable", OURS, 2.0, of_blas=0.9)) for n in range(count)]
+    assert outcomes(*rows)[BLAS].reached is reached
+
+
+@pytest.mark.parametrize(("compiled", "worst"), [(0.5, 2.0), (4.0, 0.5)])
+def test_the_best_is_eager_where_the_compiler_is_slower(compiled: float, worst: float) -> None:
+    row = sequence("a", entry("compile", OTHER, compiled), entry("stable", OURS, 2.0))
+    assert outcomes(row)[BEST].worst == worst
+
+
+def test_without_the_compiler_nothing_is_proven_against_it() -> None:
+    found = outcomes(sequence("a", entry("stable", OURS, 2.0)))
+    assert found[BEST].reached is None
+    assert found[SPEED].reached is None
+
+
+def test_other_dtypes_are_not_meant() -> None:
+    row = sequence("64x16x32x128", entry("stable", OURS, 9.0))
+    assert outcomes(dataclasses.replace(row, dtype="float64"))[SPEED].reached is None
+
+
+def test_a_target_of_one_binding_asks_that_binding_only() -> None:
+    row = dataclasses.replace(
+        sequence("16x32x128", entry("stable", OURS, 1.5), entry("native", OURS, 2.5)),
+        op="cell",
+        work="forward",
+    )
+    found = outcomes(row)
+    assert found["cell 16x32x128 forward, native: times as fast as eager"].worst == 2.5
+    assert found["cell 16x32x128 forward, stable: times as fast as eager"].reached
+
+
+# On a GPU -----------------------------------------------------------------------------------------
+
+
+def on_gpu(*rows: Row) -> dict[str, targets.Outcome]:
+    run = Run({"gpu": "NVIDIA H200"}, {}, "2026-01-02", rows)
+    return {f"{o.target.work}: {o.target.unit}": o for o in targets.outcomes(run)}
+
+
+def cell(dtype: str, work: str, *entries: Entry) -> Row:
+    return Row("cell", "16x32x128", dtype, 1, work, 9, (entry("eager", OTHER, 1.0), *entries))
+
+
+def test_the_cell_is_held_against_eager_in_every_precision() -> None:
+    rows = [
+        cell(dtype, "forward", entry("stable", OURS, speed), entry("graphed", OURS, 0.1))
+        for dtype, speed in (("float32", 2.5), ("tf32", 2.0), ("bfloat16", 1.9))
+    ]
+    found = on_gpu(*rows)["cell 16x32x128 forward: times as fast as eager"]
+    assert (found.worst, found.good, found.all, found.reached) == (1.9, 2, 3, False)
+
+
+def test_the_cell_is_never_behind_the_tutorial() -> None:
+    key = "cell 16x32x128, float32 and tf32: times as fast as the tutorial's CUDA design"
+    rows = [
+        cell(dtype, work, entry("tutorial cuda", OTHER, 3.0), entry("stable", OURS, 3.0))
+        for dtype in ("float32", "tf32")
+        for work in ("forward", "backward", "forward+backward", "inference")
+    ]
+    assert on_gpu(*rows)[key].reached
+    assert on_gpu(*rows[:-1])[key].reached is None
+    behind = cell("tf32", "inference", entry("tutorial cuda", OTHER, 3), entry("native", OURS, 2))
+    assert on_gpu(*rows[:-1], behind)[key].reached is False
+
+
+def test_against_the_better_mode_of_the_compiler_and_both_must_have_run() -> None:
+    key = "sequence 64x16x32x128: times as fast as torch.compile"
+    ours, default = entry("stable", OURS, 6.0), entry("compile", OTHER, 1.0)
+    best = entry("max-autotune", OTHER, 2.0)
+    assert on_gpu(sequence("64x16x32x128", default, best, ours))[key].worst == 3.0
+    assert on_gpu(sequence("64x16x32x128", default, ours))[key].worst is None
+
+
+def test_the_targets_of_the_cpu_are_not_those_of_a_gpu() -> None:
+    row = sequence("64x16x32x128", entry("stable", OURS, 9.0))
+    assert SPEED in outcomes(row)
+    assert SPEED not in on_gpu(row)

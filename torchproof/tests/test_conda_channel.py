@@ -1,0 +1,235 @@
+"""The local channel: parts are kept while what they are made of stays, wheels become packages."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+from rattler_build import Package, RattlerBuildError
+from torchproof.conda import build, local, places, run, wheels
+from torchproof.conda.channel import Channel, ChannelFailed, Part
+from torchproof.conda.places import Place
+from torchproof.machine import CompilerFound, Interpreter, Machine
+
+from torchproof import config
+
+PY312 = Place(Interpreter(Path("python3.12"), "3.12.1"), Path("/usr/local/python"), "2.13.0")
+
+
+def wheel(folder: Path, metadata: str = "") -> Path:
+    path = folder / "some_thing-1.2-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("some_thing/__init__.py", "")
+        archive.writestr(
+            "some_thing-1.2.dist-info/METADATA",
+            f"Metadata-Version: 2.1\nName: some-thing\nVersion: 1.2\nSummary: x\n{metadata}\n",
+        )
+        archive.writestr(
+            "some_thing-1.2.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        archive.writestr("some_thing-1.2.dist-info/RECORD", "")
+    return path
+
+
+def channel(folder: Path) -> Channel:
+    return Channel(folder / "channel", folder / "scratch", folder / "log")
+
+
+def part(channel: Channel, name: str, key: str, made: list[str]) -> Part:
+    def make() -> list[Path]:
+        made.append(name)
+        path = channel.folder / "linux-64" / f"{name}-{key}.conda"
+        path.write_bytes(b"package")
+        return [path]
+
+    return Part(name, key, make)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        ValueError("libtorch_cuda.so has no note"),
+        RattlerBuildError("x"),
+    ],
+)
+def test_a_wheel_that_cannot_be_packed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*of: object) -> Path:
+        raise error
+
+    monkeypatch.setattr(wheels, "download", lambda place, folder: [wheel(tmp_path)])
+    monkeypatch.setattr(wheels, "package", fail)
+    with pytest.raises(ChannelFailed, match=r"some_thing-.* cannot be made a package") as told:
+        channel(tmp_path).wheels(PY312, "2.36").make()
+    # It has to reach the process that tells the user.
+    assert str(error) in str(pickle.loads(pickle.dumps(told.value)))
+
+
+def test_too_little_disk_is_told_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "FREE_BYTES", 1 << 60)
+    with pytest.raises(ChannelFailed, match=r"nox -s conda may need .* GiB: free some space"):
+        run.check_disk()
+
+
+def test_a_part_is_kept_until_its_key_changes(tmp_path: Path) -> None:
+    here, made = channel(tmp_path), []
+    first = part(here, "gcc", "1", made)
+    assert here.missing([first]) == [first]
+    here.make(first)
+    assert here.missing([first]) == []
+    changed = part(here, "gcc", "2", made)
+    assert here.missing([changed]) == [changed]
+    here.make(changed)
+    assert [path.name for path in here.folder.glob("*/*.conda")] == ["gcc-2.conda"]
+
+
+def test_a_part_that_is_wanted_no_more_leaves_the_channel(tmp_path: Path) -> None:
+    here = channel(tmp_path)
+    old, new = part(here, "torch 2.12", "1", []), part(here, "torch 2.13", "1", [])
+    here.make(old)
+    assert here.forget_others([new])
+    here.make(new)
+    assert [path.name for path in here.folder.glob("*/*.conda")] == ["torch 2.13-1.conda"]
+    assert not here.forget_others([new])
+
+
+def test_the_channels_key_changes_with_a_part(tmp_path: Path) -> None:
+    here = channel(tmp_path)
+    here.make(part(here, "gcc", "1", []))
+    before = here.key
+    here.make(part(here, "gcc", "1", []))
+    assert here.key == before
+    here.make(part(here, "gcc", "2", []))
+    assert here.key != before
+
+
+@pytest.mark.parametrize("damage", ["gone", "short"])
+def test_a_part_whose_file_is_damaged_is_made_again(tmp_path: Path, damage: str) -> None:
+    here = channel(tmp_path)
+    whole = part(here, "gcc", "1", [])
+    here.make(whole)
+    file = here.folder / "linux-64" / "gcc-1.conda"
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(b"pack")
+    assert here.missing([whole]) == [whole]
+
+
+def test_a_part_that_fails_is_not_taken_for_made(tmp_path: Path) -> None:
+    here = channel(tmp_path)
+
+    def fail() -> list[Path]:
+        raise OSError("no space left on device")
+
+    broken = Part("gcc", "1", fail)
+    with pytest.raises(OSError, match="no space"):
+        here.make(broken)
+    assert here.missing([broken]) == [broken]
+
+
+def test_a_wheel_becomes_a_package_with_its_requirements(tmp_path: Path) -> None:
+    metadata = (
+        "Requires-Dist: typing-extensions>=4.10\n"
+        'Requires-Dist: tomli; python_version < "3.11"\n'
+        "Requires-Dist: torch\n"
+        "Requires-Dist: nvidia-cublas-cu12==12.8\n"
+    )
+    (tmp_path / "channel" / "linux-64").mkdir(parents=True)
+    path = wheels.package(
+        wheel(tmp_path, metadata), PY312, tmp_path / "root", tmp_path / "channel", "2.36"
+    )
+    package = Package.from_file(path)
+    assert (package.name, package.version, package.build_string) == ("some-thing", "1.2", "py312_0")
+    assert package.depends == [
+        "python 3.12.*",
+        "python_abi 3.12.* *_cp312",
+        "typing_extensions >=4.10",
+        "pytorch",
+    ]
+    assert "lib/python3.12/site-packages/some_thing/__init__.py" in package.files
+
+
+def test_the_channel_holds_what_the_recipe_tests_with() -> None:
+    assert {"pytest >=8", "hypothesis", "numpy"} <= set(wheels.requirements())
+    assert not [name for name in wheels.requirements() if name.startswith("lltm")]
+
+
+def machine(*versions: str) -> Machine:
+    pythons = tuple(Interpreter(Path(f"/usr/local/{v}/bin/python"), v) for v in versions)
+    return Machine(pythons[0], pythons, (), None, gpu=False)
+
+
+def test_the_oldest_torch_goes_beside_another_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "prefix_of", lambda python: python.path.parents[1])
+    matrix = config.load()
+    first, second = places.places(matrix, machine("3.11.7", "3.13.0", "3.8.1"))
+    assert (first.series, first.torch) == ("3.11", matrix.headers.version)
+    assert (second.series, second.torch) == ("3.13", matrix.supporting("stable")[0].version)
+
+
+def test_one_python_still_has_both_torches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "prefix_of", lambda python: python.path.parents[1])
+    first, second = places.places(config.load(), machine("3.11.7"))
+    assert first.series == second.series == "3.11"
+    assert first.torch != second.torch
+
+
+def test_a_distributions_python_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(places, "prefix_of", lambda python: None)
+    with pytest.raises(places.NoInterpreter, match="live in a prefix of its own, not in /usr"):
+        places.places(config.load(), machine("3.11.2"))
+
+
+def test_no_compiler_is_told_with_what_to_install() -> None:
+    with pytest.raises(local.NoCompiler, match="install one"):
+        local.toolchain(machine("3.11.7"))
+
+
+def test_the_compiler_of_the_channel_is_the_machines_own() -> None:
+    found = CompilerFound("g++", "12.2.0", Path("/usr/bin/g++-12"))
+    base = machine("3.11.7")
+    tools = local.toolchain(Machine(base.running, base.pythons, (found,), found, gpu=False))
+    assert (tools.cxx.name, tools.cc.name, tools.version) == ("g++-12", "gcc-12", "12.2.0")
+
+
+@pytest.mark.parametrize("name", ["conda-build", "rattler-build"])
+def test_a_tool_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(build.BuildFailed, match=f"no {name} on PATH; install it with conda"):
+        build.tool(name)
+
+
+def test_nvcc_is_asked_for_its_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "nvcc"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\ncase "$1" in\n'
+        '--version) echo "Cuda compilation tools, release 13.0, V13.0.88" ;;\n'
+        "*) echo '#$ TOP=/usr/local/cuda-13.0' >&2 ;;\nesac\n",
+        encoding="utf-8",
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert local.find_nvcc() == local.Nvcc("13.0", "13.0.88", Path("/usr/local/cuda-13.0"))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))
+    assert local.find_nvcc() is None
+
+
+def test_what_is_packed_is_emptied_and_not_deleted(tmp_path: Path) -> None:
+    packed, unpacked = tmp_path / "torch.whl", tmp_path / "torch"
+    (unpacked / "lib").mkdir(parents=True)
+    library, small = unpacked / "lib" / "libtorch.so", unpacked / "small.py"
+    for path in (packed, library):
+        path.write_bytes(bytes(wheels.LARGE + 1))
+    small.write_text("1")
+    (unpacked / "link.so").symlink_to(library)
+    wheels.forget(packed, unpacked)
+    assert [path.stat().st_size for path in (packed, library, small)] == [0, 0, 1]

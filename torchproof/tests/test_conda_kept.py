@@ -1,0 +1,231 @@
+"""What an earlier run showed is kept while nothing has changed; what failed is never kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+from torchproof.conda import build, packages, proofs, suite
+from torchproof.conda.build import Built
+from torchproof.conda.channel import Channel
+from torchproof.conda.lanes import done
+from torchproof.conda.lanes import lanes as open_lanes
+from torchproof.conda.places import Place
+from torchproof.conda.rendered import Output
+from torchproof.conda.results import FAILED, PASSED, EnvironmentResult, PackageResult, ProofResult
+from torchproof.conda.session import Session
+from torchproof.conda.steps import Steps
+from torchproof.machine import Interpreter
+
+from torchproof import config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+PACKAGE = Output("lltm", "0.1.0", "cpu_h1_0", 0, {})
+INSTALLED = SimpleNamespace(solution=SimpleNamespace(seconds=0.5), seconds=0.6)
+PLACE = Place(Interpreter(Path("python3.11"), "3.11.7"), Path("/usr/local/python"), "2.13.0")
+
+
+class Run:
+    """A session whose builds and tests are counted, and end as told."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        self.status = PASSED
+        console = Console(file=io.StringIO())
+        tools: Any = SimpleNamespace(nvcc=None)
+        facts: Any = None
+        self.session = Session(
+            folder=folder,
+            tool="py-rattler-build",
+            packages=("lltm",),
+            matrix=config.load(),
+            facts=facts,
+            tools=tools,
+            places=(PLACE,),
+            steps=Steps(console),
+        )
+        monkeypatch.setattr(build, "index", lambda output: None)
+        monkeypatch.setattr(build, "tool", lambda name: self)
+        monkeypatch.setattr(Channel, "key", "channel")
+        monkeypatch.setattr(packages, "recipe_tests", lambda *of, driver: (self.status,))
+        monkeypatch.setattr(packages, "audit_package", lambda *of: (PASSED, ""))
+        monkeypatch.setattr(Built, "package", SimpleNamespace(files=["lltm"]))
+        monkeypatch.setattr(suite, "install", lambda *of: INSTALLED)
+        monkeypatch.setattr(suite, "_run", self.test)
+
+    many_at_once = True
+
+    def submit(self, name: str, call: Callable[[], Any]) -> Future[Any]:
+        """In place of lanes."""
+        self.done.append(name.partition(": ")[2])
+        return done(call())
+
+    @property
+    def file(self) -> Path:
+        return self.session.shop.output / "linux-64" / "lltm-0.1.0-cpu_h1_0.conda"
+
+    def build(self, shop: build.Workshop, wanted: Output) -> Built:
+        """In place of a tool."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_bytes(b"package")
+        return Built(self.file, 1.0)
+
+    def test(self, trial: suite.Trial, installed: Any) -> EnvironmentResult:
+        return EnvironmentResult(
+            "x", "2.13.0", "3.11.7", "full", "cpu", 1, 0.1, 0.2, 3.0, 5, 0, 0, self.status
+        )
+
+    def make(self) -> tuple[PackageResult, list[str]]:
+        self.done = []
+        lanes: Any = self
+        (package,) = packages.make_packages(self.session, lanes, [PACKAGE])
+        return packages.test_package(self.session, lanes, package).result(), self.done
+
+    def suite(self, key: str) -> tuple[EnvironmentResult, list[str]]:
+        self.done = []
+        solution: Any = SimpleNamespace(key=key)
+        want = suite.Wanted(PLACE, None, "full")
+        lanes: Any = self
+        return suite.test_environment(self.session, lanes, want, solution).result(), self.done
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(tmp_path, monkeypatch)
+
+
+BUILT = ["build", "the recipe's tests, audit"]
+
+
+def test_a_package_that_passed_is_kept_and_says_so(run: Run) -> None:
+    first, done = run.make()
+    assert (first.kept, done) == (False, BUILT)
+    again, done = run.make()
+    assert (again.kept, done) == (True, [])
+    assert again.tests == first.tests
+
+
+def test_a_package_whose_tests_failed_is_built_and_tested_again(run: Run) -> None:
+    run.status = FAILED
+    run.make()
+    run.status = PASSED
+    result, done = run.make()
+    assert (result.ok, result.kept, done) == (True, False, BUILT)
+
+
+@pytest.mark.parametrize("change", ["file", "channel", "tool"])
+def test_a_package_that_changed_is_built_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    run.make()
+    if change == "file":
+        run.file.write_bytes(b"damaged")
+    elif change == "channel":
+        monkeypatch.setattr(Channel, "key", "another")
+    else:
+        monkeypatch.setattr(packages, "source_hash", lambda *names: "another")
+    assert run.make()[1] == BUILT
+
+
+def test_a_killed_build_leaves_no_result_to_be_misled_by(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*of: object, driver: str | None) -> tuple[str, ...]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packages, "recipe_tests", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.make()
+    assert run.make()[1] == BUILT
+
+
+def test_a_package_is_there_before_the_one_beside_it_is_built(run: Run) -> None:
+    """What needs no more than the first is begun while the second is built."""
+    beside = Output("lltm", "0.1.0", "cuda130_h2_1300", 1300, {})
+    first_is_known = threading.Event()
+
+    def build_it(output: Output) -> Built:
+        if output == beside:
+            assert first_is_known.wait(timeout=10)
+        return run.build(run.session.shop, output)
+
+    with ThreadPoolExecutor(2) as pool:
+        outputs = {f"{output.key}: build": output for output in (beside, PACKAGE)}
+        lanes: Any = SimpleNamespace(submit=lambda name, _: pool.submit(build_it, outputs[name]))
+        made = packages.make_packages(run.session, lanes, [beside, PACKAGE])
+        assert next(made).output == PACKAGE
+        first_is_known.set()
+        assert [package.output for package in made] == [beside]
+
+
+def test_a_rebuild_is_kept_for_the_same_file_only(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes: Any = run
+    (package,) = packages.make_packages(run.session, lanes, [PACKAGE])
+    status = FAILED
+    monkeypatch.setattr(proofs.Run, "__call__", lambda _: [ProofResult("x", status, 1.0)])
+
+    def rebuild(sha256: str) -> tuple[str, bool]:
+        of = dataclasses.replace(package, sha256=sha256)
+        (shown,) = proofs.prove_reproducible(run.session, lanes, of).result()
+        return shown.status, shown.kept
+
+    assert rebuild("1") == (FAILED, False)
+    status = PASSED
+    assert rebuild("1") == (PASSED, False)
+    assert rebuild("1") == (PASSED, True)
+    assert rebuild("2") == (PASSED, False)
+
+
+RUN = ["install, the full suite"]
+KEPT = ["install; the full suite is kept, the packages are the same"]
+
+
+def test_a_suite_is_kept_on_the_same_packages_only(run: Run) -> None:
+    assert run.suite("1")[1] == RUN
+    kept, done = run.suite("1")
+    assert (kept.kept, done) == (True, KEPT)
+    assert (kept.solve_seconds, kept.install_seconds) == (0.5, 0.6)
+    assert run.suite("2")[1] == RUN
+
+
+def test_a_suite_that_failed_is_run_again(run: Run) -> None:
+    run.status = FAILED
+    assert run.suite("1")[1] == RUN
+    run.status = PASSED
+    result, done = run.suite("1")
+    assert (result.kept, done) == (False, RUN)
+
+
+def test_two_processes_do_the_work() -> None:
+    with open_lanes(Steps(Console(file=io.StringIO()))) as lanes:
+        begun = [lanes.submit(name, partial(int, name)) for name in ("3", "1", "2")]
+    assert [future.result() for future in begun] == [3, 1, 2]
+
+
+def test_an_error_in_another_process_is_raised_here_and_nothing_more_is_begun() -> None:
+    begun: list[Future[None]] = []
+
+    def work() -> None:
+        with open_lanes(Steps(Console(file=io.StringIO()))) as lanes:
+            failing = lanes.submit("x", partial(int, "x"))
+            begun.extend(lanes.submit("wait", partial(time.sleep, 0.5)) for _ in range(9))
+            failing.result()
+
+    with pytest.raises(ValueError, match="invalid literal"):
+        work()
+    assert any(future.cancelled() for future in begun)

@@ -1,0 +1,85 @@
+"""The recipe's variant file: made from matrix.toml, and read alike by every tool that builds."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+
+import pytest
+from torchproof.conda import build, facts, variants
+
+from torchproof import config
+
+DOCUMENT = config.read_toml(config.PATH)
+
+
+def test_the_committed_recipe_has_not_drifted() -> None:
+    assert variants.check() == ()
+
+
+def test_a_drifted_file_is_told_with_its_lines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drifted = tmp_path / "conda_build_config.yaml"
+    drifted.write_text(variants.render().replace('"2.28"', '"2.17"'), encoding="utf-8")
+    monkeypatch.setattr(variants, "PATH", drifted)
+    (found,) = variants.check()
+    assert '-  - "2.17"' in found
+    assert '+  - "2.28"' in found
+
+
+def test_a_recipe_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "recipe_version", lambda: "9.9.9")
+    (found,) = variants.check()
+    assert "states version 9.9.9" in found
+
+
+def test_a_new_torch_becomes_a_variant() -> None:
+    text = config.PATH.read_text(encoding="utf-8")
+    last = next(
+        line for line in reversed(text.splitlines()) if line.startswith('  { version = "2.')
+    )
+    more = text.replace(last, f"{last}\n{re.sub(r'2[.][0-9]+[.][0-9]+', '2.99.0', last)}")
+    before = variants.variants(config.loads(text), facts.load())["pytorch"]
+    after = variants.variants(config.loads(more), facts.load())["pytorch"]
+    assert after == (*before, "2.99")
+
+
+def test_no_tool_can_misread_the_variant_file() -> None:
+    lines = variants.PATH.read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        assert re.fullmatch(r'#.*|[a-z_]+:|  - "[^"\[\]#]+"', line), line
+    assert not list(facts.RECIPE.glob("meta.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cuda": ["12.8", "12.6"]}, "two releases of one major"),
+        ({"cuda": ["11.8"]}, r"CUDA 11\.8 is not in `cuda`"),
+        ({"platforms": "linux-64"}, "platforms must be a list of strings"),
+        ({"glibc": 2.28}, "glibc must be a string"),
+        ({"channel": "x"}, "must have the keys"),
+    ],
+)
+def test_a_wrong_section_is_refused(change: dict[str, object], message: str) -> None:
+    document = copy.deepcopy(DOCUMENT)
+    document["conda"].update(change)
+    with pytest.raises(config.ConfigError, match=message):
+        facts.parse(document)
+
+
+@pytest.mark.parametrize(
+    ("tool", "native", "built"),
+    [
+        ("py-rattler-build", False, ("lltm", "lltm-tests")),
+        ("py-rattler-build", True, ("lltm", "lltm-tests", "lltm-native")),
+        ("conda-build", False, ("lltm", "lltm-tests", "lltm-native")),
+    ],
+)
+def test_the_native_package_is_built_where_asked_for(
+    tool: str, native: bool, built: tuple[str, ...]
+) -> None:
+    """Or by a program that builds every output of a recipe, whatever it is asked for."""
+    assert build.packages(build.TOOLS[tool], native) == built

@@ -1,0 +1,125 @@
+"""An environment is whole or made again, and holds what its torch asks for in that Python."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from torchproof.environments import EnvironmentFailed, Maker, torch_requirements
+from torchproof.machine import Interpreter
+from torchproof.processes import Processes
+
+from torchproof import environments
+
+METADATA = (
+    "filelock",
+    "sympy>=1.13.3",
+    'setuptools; python_version >= "3.12"',
+    'nvidia-cudnn-cu13==9.26; platform_system == "Linux"',
+    'cuda-toolkit[cublas]==13.2; platform_system == "Linux"',
+    'triton~=3.9.0; platform_system == "Linux"',
+    'optree>=0.13; extra == "optree"',
+)
+
+
+def test_stubs_leave_out_nvidias_packages_and_extras() -> None:
+    assert torch_requirements(METADATA, "3.11.7", nvidia=False) == ["filelock", "sympy>=1.13.3"]
+
+
+def test_a_marker_is_judged_for_the_environments_python() -> None:
+    assert "setuptools" in torch_requirements(METADATA, "3.12.1", nvidia=False)
+
+
+def test_real_packages_are_all_there() -> None:
+    wanted = torch_requirements(METADATA, "3.11.7", nvidia=True)
+    assert [name.split("=")[0].split("~")[0].split("[")[0] for name in wanted][2:] == [
+        "nvidia-cudnn-cu13",
+        "cuda-toolkit",
+        "triton",
+    ]
+
+
+@dataclass
+class StandIn:
+    """Installs a torch that is two text files; `broken` ends the second step."""
+
+    env: dict[str, str] = field(default_factory=dict)
+    broken: bool = False
+
+    def create(self, python: Path, path: Path) -> list[str]:
+        site = path / "lib" / "python3.11" / "site-packages"
+        program = (
+            f"mkdir -p {path}/bin {site}/torch/lib {site}/torch-2.13.0.dist-info && "
+            f"ln -s {sys.executable} {path}/bin/python && "
+            f"printf '__version__ = \"2.13.0+cpu\"\\ncuda = None\\n' > {site}/torch/version.py && "
+            f"printf 'Metadata-Version: 2.1\\nName: torch\\nVersion: 2.13.0+cpu\\n' "
+            f"> {site}/torch-2.13.0.dist-info/METADATA && echo made >> {path.parent}/count"
+        )
+        return ["sh", "-c", program]
+
+    def install(self, program: Path, *arguments: str) -> list[str]:
+        return ["false"] if self.broken else ["true"]
+
+
+@pytest.fixture
+def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
+    monkeypatch.setattr(environments, "IMPORT_TORCH", "pass")
+    return Maker(tmp_path / "environments", StandIn(), Processes(), gpu=False)
+
+
+def make(maker: Maker, tmp_path: Path) -> environments.Environment:
+    python = Interpreter(Path(sys.executable), "3.11.7")
+    return maker.make("2.13.0", python, "stubs", tmp_path / "log")
+
+
+def times_made(maker: Maker) -> int:
+    return len((maker.folder / "count").read_text().splitlines())
+
+
+def test_a_ready_environment_is_taken_as_it_is(maker: Maker, tmp_path: Path) -> None:
+    first = make(maker, tmp_path)
+    assert (first.torch, first.flavour) == ("2.13.0+cpu", "cpu")
+    assert make(maker, tmp_path) == first
+    assert times_made(maker) == 1
+
+
+def test_a_half_made_environment_is_made_again(maker: Maker, tmp_path: Path) -> None:
+    environment = make(maker, tmp_path)
+    (maker.folder / f"{environment.path.name}.ready.json").unlink()
+    shutil.rmtree(environment.path / "bin")
+    assert make(maker, tmp_path).program.exists()
+    assert times_made(maker) == 2
+
+
+def test_a_failed_install_is_told_and_leaves_nothing_ready(maker: Maker, tmp_path: Path) -> None:
+    broken = Maker(maker.folder, StandIn(broken=True), Processes(), gpu=False)
+    with pytest.raises(EnvironmentFailed, match="exit status 1"):
+        make(broken, tmp_path)
+    assert make(maker, tmp_path).program.exists()
+
+
+def test_too_little_disk_is_told_before_anything_is_made(
+    maker: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "FREE_BYTES", 1 << 60)
+    with pytest.raises(EnvironmentFailed, match="free some space and run again with --resume"):
+        make(maker, tmp_path)
+    assert not (maker.folder / "count").exists()
+
+
+def test_pips_configuration_reaches_uv(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        "echo \"global.find-links='/srv/wheels'\"\n"
+        "echo \":env:.default-timeout='180'\"\n"
+        "echo \"global.index-url='https://example.invalid/simple'\"\n"
+    )
+    python.chmod(0o755)
+    assert environments.pip_settings(python) == {
+        "UV_FIND_LINKS": "/srv/wheels",
+        "UV_DEFAULT_INDEX": "https://example.invalid/simple",
+    }

@@ -1,0 +1,81 @@
+"""The command line of the tool, as far as it runs no row."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from torchproof.machine import Interpreter, Machine
+from torchproof.plan import expand, place
+
+from torchproof import __main__ as tool
+from torchproof import config, results
+
+MACHINE = Machine(Interpreter(Path("python"), "3.11.7"), (), (), None, gpu=False)
+ROWS = ["--tier", "pr", "--select", "torch=2.10"]
+"""More than one row, of one wheel."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tool, "BUILD", tmp_path)
+    monkeypatch.setattr(tool, "this_machine", lambda: MACHINE)
+    return tmp_path
+
+
+def keep(folder: Path, status: str, sha256: str = "aa") -> None:
+    """Results of every row of the tier `pr`, as a run on other machines leaves them."""
+    matrix = config.load()
+    for placed in place(matrix, expand(matrix, "pr"), MACHINE):
+        artifact = {"name": "wheel", "wheel": "a.whl", "sha256": sha256, "bytes": 1, "seconds": 1.0}
+        result = results.begin(placed.row)
+        done = dataclasses.replace(result, status=status, artifact=artifact)
+        results.write(folder / "rows", done)
+
+
+def one_of_the_rows(folder: Path) -> Path:
+    """What is kept of one of ROWS."""
+    return min((folder / "rows").glob("torch2.10*"))
+
+
+def test_a_report_is_made_of_what_other_runs_kept(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(folder, results.PASSED)
+    assert tool.main([*ROWS, "--report", "--strict", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {row["status"] for row in document["rows"]} == {"passed"}
+    assert json.loads((folder / "report.json").read_text()) == document
+
+
+def test_a_row_nobody_ran_is_not_run_and_fails_a_strict_report(folder: Path) -> None:
+    keep(folder, results.PASSED)
+    one_of_the_rows(folder).unlink()
+    assert tool.main([*ROWS, "--report"]) == 0
+    assert tool.main([*ROWS, "--report", "--strict"]) == 1
+    (missing,) = (
+        row
+        for row in json.loads((folder / "report.json").read_text())["rows"]
+        if row["status"] != results.PASSED
+    )
+    assert missing["status"] == results.NOT_RUN
+    assert missing["reason"] == "no run of this row has been kept"
+
+
+def test_a_failed_row_fails_the_report(folder: Path) -> None:
+    keep(folder, results.FAILED)
+    assert tool.main([*ROWS, "--report"]) == 1
+
+
+def test_rows_on_different_builds_of_one_wheel_fail_the_report(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(folder, results.PASSED)
+    path = one_of_the_rows(folder)
+    row = json.loads(path.read_text())
+    row["artifact"]["sha256"] = "bb"
+    path.write_text(json.dumps(row))
+    assert tool.main([*ROWS, "--report"]) == 1
+    assert "wheel: the rows were run on 2 different wheels" in capsys.readouterr().out

@@ -1,0 +1,83 @@
+"""A new torch is one line of matrix.toml: whoever names torches follows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from torchproof.conda import facts, variants
+from torchproof.plan import expand
+from torchproof.rules import violations
+
+from torchproof import __main__ as command
+from torchproof import config, readme
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT = config.PATH.read_text(encoding="utf-8")
+NEWEST = config.load().torch[-1]
+LINE = TEXT.splitlines(keepends=True)[NEWEST.line - 1].replace(NEWEST.version, "2.16.0")
+
+
+@pytest.fixture
+def text() -> str:
+    """The project's file with a made-up torch behind the newest."""
+    lines = TEXT.splitlines(keepends=True)
+    lines.insert(NEWEST.line, LINE)
+    return "".join(lines)
+
+
+@pytest.fixture
+def matrix(text: str) -> config.Matrix:
+    return config.loads(text)
+
+
+def test_no_rule_breaks(matrix: config.Matrix) -> None:
+    assert violations(matrix) == ()
+
+
+@pytest.mark.parametrize("tier", ["pr", "nightly", "release"])
+def test_each_wide_tier_proves_it(matrix: config.Matrix, tier: str) -> None:
+    rows = [row for row in expand(matrix, tier) if row.torch == "2.16.0"]
+    assert {row.binding for row in rows} == {"stable", "native"}
+    assert any(row.packages == "real" for row in rows)
+
+
+def test_the_newest_rows_move_on_and_no_torch_is_dropped(matrix: config.Matrix) -> None:
+    before = {row.torch for row in expand(config.load(), "pr")}
+    assert {row.torch for row in expand(matrix, "pr")} == {*before, "2.16.0"}
+
+
+def test_nox_lists_it_for_people_and_workflows(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "matrix.toml"
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(config.load, "__defaults__", (path,))
+    assert command.main(["--list", "--json", "--tier", "pr"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert "2.16.0" in {row["torch"] for row in listed}
+
+
+def test_the_readme_names_it(matrix: config.Matrix) -> None:
+    assert "| 2.16 | 3.11 to 3.14 | yes | yes | pr |" in readme.table(matrix)
+
+
+def test_the_recipe_builds_its_variant(matrix: config.Matrix) -> None:
+    assert "2.16" in variants.variants(matrix, facts.load())["pytorch"]
+
+
+def test_what_is_committed_is_what_matrix_toml_makes() -> None:
+    assert [*readme.check(), *variants.check()] == []
+
+
+def test_a_readme_that_has_drifted_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drifted = tmp_path / "README.md"
+    drifted.write_text(readme.PATH.read_text(encoding="utf-8").replace("| 2.10 |", "| 2.01 |"))
+    monkeypatch.setattr(readme, "PATH", drifted)
+    (told,) = readme.check()
+    assert "nox -s matrix -- --write" in told
+    readme.write()
+    assert readme.check() == ()

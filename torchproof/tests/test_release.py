@@ -1,0 +1,249 @@
+"""A release: one version, honest tags, the same wheel from the sdist and the tree."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.requirements import Requirement
+from torchproof.conda.variants import package_version
+from torchproof.release import sbom, tags, version
+from torchproof.release.__main__ import hold, main
+from torchproof.release.build import differences, epoch, export
+from torchproof.release.version import ReleaseError
+
+from lltm import _library
+from torchproof import config, files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Toolchain
+
+METADATA = "Metadata-Version: 2.4\nName: lltm\nVersion: 0.1.0\nRequires-Dist: torch>=2.10\n"
+BUILD = {"compiler": "g++ 12.2.0", "torch": "2.13.0", "version": "0.1.0"}
+STABLE_SOURCE = 'extern "C" int aoti_torch_get_dim(); int f() { return aoti_torch_get_dim(); }\n'
+
+
+def write_wheel(path: Path, members: dict[str, bytes | str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return path
+
+
+def small_wheel(folder: Path, platform: str, library: bytes = b"") -> Path:
+    return write_wheel(
+        folder / f"lltm-0.1.0-{platform}.whl",
+        {
+            "lltm/lib/liblltm.so": library,
+            "lltm/lib/build.json": json.dumps(BUILD),
+            "lltm-0.1.0.dist-info/METADATA": METADATA,
+        },
+    )
+
+
+def test_every_place_names_the_version_of_the_source() -> None:
+    assert version.disagreements() == []
+
+
+def test_the_installed_wheel_says_the_version_of_the_source(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-P", "-m", "lltm", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    facts = json.loads(told.stdout)
+    said = {
+        "lltm.__version__": facts["lltm"],
+        "lib/build.json": facts["library"]["version"],
+        "the wheel's metadata": importlib.metadata.version("lltm"),
+    }
+    assert said == dict.fromkeys(said, package_version())
+
+
+@pytest.mark.parametrize("tag", ["v9.9.9", "0.1.0", "release-0.1.0"])
+def test_a_tag_that_is_not_the_version_is_told(tag: str) -> None:
+    (found,) = version.disagreements(tag=tag)
+    assert found.startswith(f"the tag {tag}: expected version {package_version()}")
+
+
+def test_a_file_of_another_version_is_told(tmp_path: Path) -> None:
+    small_wheel(tmp_path, "py3-none-any").rename(tmp_path / "lltm-0.0.9-py3-none-any.whl")
+    (found,) = version.disagreements(tmp_path)
+    assert "lltm-0.0.9-py3-none-any.whl" in found
+    assert "found 0.0.9" in found
+
+
+@pytest.mark.parametrize(
+    ("changelog", "complaint"),
+    [
+        ("# Changelog\n\n## [Unreleased]\n\n### Added\n\n- Something.\n", "found none"),
+        ("# Changelog\n\n## [0.1.0] - 2026-01-01\n", "says nothing of what changed"),
+    ],
+)
+def test_a_changelog_without_the_entry_is_told(
+    changelog: str,
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "CHANGELOG.md"
+    path.write_text(changelog, encoding="utf-8")
+    monkeypatch.setattr(version, "CHANGELOG", path)
+    monkeypatch.setattr("torchproof.release.__main__.DIST", tmp_path / "none")
+    assert main(["check", "--json"]) == 1
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert any(complaint in problem for problem in problems)
+
+
+@pytest.fixture
+def library(toolchain: Toolchain) -> bytes:
+    stub = toolchain.stub("libtorch_cpu.so", ["aoti_torch_get_dim"])
+    hard = ["-Wl,-z,relro,-z,now", "-nostdlib", "-fvisibility=hidden", "-s"]
+    return toolchain.library("liblltm.so", STABLE_SOURCE, str(stub), *hard).read_bytes()
+
+
+def test_a_tag_is_what_auditwheel_and_abi3audit_say(
+    library: bytes, tmp_path: Path, toolchain: Toolchain
+) -> None:
+    built = small_wheel(tmp_path / "built", "py3-none-linux_x86_64", library)
+    measured = tags.measured(built)
+    honest = small_wheel(tmp_path / "honest", measured, library)
+    assert not [line for line in hold(honest) if "its name says" in line]
+    (found, *_) = hold(built)
+    assert found == f"its name says py3-none-linux_x86_64, auditwheel and abi3audit say {measured}"
+
+
+def test_a_library_with_python_in_it_is_not_py3_none(tmp_path: Path, toolchain: Toolchain) -> None:
+    source = 'extern "C" void* PyUnicode_AsUTF8(void*); void* f() { return PyUnicode_AsUTF8(0); }'
+    code = toolchain.library("liblltm.so", source, "-nostdlib").read_bytes()
+    assert not tags.measured(small_wheel(tmp_path, "py3-none-any", code)).startswith("py3-none")
+
+
+def test_wheels_that_differ_are_told_by_member(tmp_path: Path) -> None:
+    one = write_wheel(tmp_path / "one.whl", {"a": "1", "b": "2"})
+    assert differences(one, write_wheel(tmp_path / "same.whl", {"a": "1", "b": "2"})) == []
+    assert differences(one, write_wheel(tmp_path / "b.whl", {"a": "1", "b": "3"})) == ["b"]
+    assert differences(one, write_wheel(tmp_path / "c.whl", {"a": "1", "c": "2"})) == ["b", "c"]
+    (found,) = differences(one, write_wheel(tmp_path / "order.whl", {"b": "2", "a": "1"}))
+    assert "order" in found
+
+
+def test_a_release_is_made_of_tracked_files_alone(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in ("tracked", "untracked"):
+        (root / name).write_text(name, encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "tracked"], cwd=root, check=True)
+    export(root, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["tracked"]
+    with pytest.raises(ReleaseError, match="no git checkout"):
+        export(tmp_path / "copy", tmp_path / "again")
+
+
+def test_archives_are_dated_by_the_last_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    asked = ["git", "-C", str(config.ROOT), "log", "-1", "--format=%ct"]
+    with epoch(config.ROOT):
+        dated = subprocess.run(["printenv", "SOURCE_DATE_EPOCH"], capture_output=True, check=True)
+    assert dated.stdout.split() == subprocess.check_output(asked).split()
+
+
+def test_the_bill_of_materials_names_what_is_needed_and_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    wheel = small_wheel(tmp_path, "py3-none-any")
+    text = sbom.document(wheel)
+    assert text == sbom.document(wheel)
+    bill = json.loads(text)
+    assert bill["metadata"]["component"]["hashes"][0]["content"] == sbom.inspect(wheel).sha256
+    assert {c["name"] for c in bill["components"]} == {"torch", "g++", "torch headers"}
+    assert {"ref": "lltm@0.1.0", "dependsOn": ["torch"]} in bill["dependencies"]
+
+
+# A Python without what Windows lacks; sys.platform itself must stay, the standard library reads it.
+WITHOUT_POSIX = """
+import os, signal, sys
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for name in ("fork", "geteuid", "getuid", "killpg", "setsid"):
+    delattr(os, name)
+del signal.SIGKILL
+from torchproof.release.__main__ import main
+sys.exit(main(["platforms"]))
+"""
+
+
+def test_what_builds_a_wheel_needs_no_posix() -> None:
+    """The session `wheel` runs on Windows, too; until a runner does, this is what is known."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_POSIX],
+        cwd=config.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "windows-x86_64" in {row["name"] for row in json.loads(done.stdout)}
+
+
+PYPROJECT = config.read_toml(config.ROOT / "pyproject.toml")
+SETUP = (config.ROOT / "setup_library.py").read_text(encoding="utf-8")
+
+
+def test_the_package_asks_for_the_torch_of_the_matrix() -> None:
+    matrix = config.load()
+    wanted = {r.name: r.specifier for r in map(Requirement, PYPROJECT["build-system"]["requires"])}
+    installed = [r.version for r in matrix.supporting("stable") if r.version in wanted["torch"]]
+    assert installed[-1] == matrix.headers.version, "an isolated build compiles on other headers"
+    assert PYPROJECT["project"]["dependencies"] == [f"torch>={matrix.stable.target}"]
+    assert f'TORCH_TARGET = "{matrix.stable.target}"' in SETUP
+
+
+def test_the_build_names_the_library_as_the_package_looks_for_it() -> None:
+    (table,) = re.findall(r"LIBRARY = (\{.+?\})\.get\(sys\.platform, \"(.+?)\"\)", SETUP)
+    assert {**ast.literal_eval(table[0]), "linux": table[1]} == _library.NAMES
+
+
+PREPARE = """
+import sys
+sys.modules["torch"] = None  # importing it fails
+from setuptools import build_meta
+print(build_meta.prepare_metadata_for_build_wheel(sys.argv[1]))
+"""
+
+
+def test_the_metadata_is_prepared_without_torch(tmp_path: Path) -> None:
+    for name in (*files.SOURCES, "LICENSE", "MANIFEST.in", "README.md"):
+        source = config.ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy2)(source, tmp_path / name)
+    (tmp_path / "made").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARE, "made"],
+        cwd=tmp_path,
+        env={**os.environ, "LLTM_BINDING": "native"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (metadata,) = tmp_path.glob("made/*.dist-info/METADATA")
+    torch = config.series(importlib.metadata.version("torch"))
+    lines = metadata.read_text(encoding="utf-8").splitlines()
+    assert f"Version: {package_version()}+torch{torch}" in lines

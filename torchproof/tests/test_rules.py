@@ -1,0 +1,90 @@
+"""Every rule catches the row that breaks it, on its line; the project's own file breaks none."""
+
+from __future__ import annotations
+
+import pytest
+from torchproof.rules import violations
+
+from torchproof import config
+
+TEXT = config.PATH.read_text(encoding="utf-8")
+ROW = (
+    '{{ tier = "{tier}", torch = "{torch}", python = "{python}", binding = "{binding}", '
+    'compiler = "{compiler}", suite = "{suite}"{more} }},'
+)
+GOOD = {
+    "tier": "nightly",
+    "torch": "2.13",
+    "python": "3.12",
+    "binding": "stable",
+    "compiler": "default",
+    "suite": "core",
+    "more": "",
+}
+
+
+def with_row(**changes: str) -> str:
+    """The project's file with one more row, the last of the array."""
+    row = ROW.format(**{**GOOD, **changes})
+    head, array, rest = TEXT.partition("\nrows = [")
+    rows, end, tail = rest.partition("\n]\n")
+    return f"{head}{array}{rows}\n  {row}{end}{tail}"
+
+
+def broken_by(text: str) -> list[tuple[int, str]]:
+    return [(violation.line, violation.rule) for violation in violations(config.loads(text))]
+
+
+def test_the_project_breaks_no_rule() -> None:
+    assert violations(config.load()) == ()
+    assert broken_by(with_row()) == []
+    # The runtime is inside a stable library: it loads beside a torch of either CUDA major.
+    assert broken_by(with_row(more=', cuda = "12.8"')) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"),
+    [
+        ("wheel", {"torch": "2.15", "python": "3.10"}),
+        ("stable-target", {"torch": "2.9", "more": ', reason = "old"'}),
+        ("reason", {"torch": "2.9", "binding": "native"}),
+        ("reason", {"more": ', packages = "real"'}),
+        ("compiler-bounds", {"compiler": "g++-99"}),
+        ("compiler-bounds", {"compiler": "clang++-13"}),
+        ("cuda-host-compiler", {"compiler": "g++-14", "more": ', cuda = "12.6"', "torch": "2.10"}),
+        ("cuda-major", {"more": ', cuda = "12.8"', "binding": "native"}),
+        ("names", {"torch": "2.99"}),
+        ("names", {"suite": "everything"}),
+        ("names", {"binding": "pybind"}),
+        ("names", {"compiler": "icpc-19"}),
+        ("names", {"tier": "weekly"}),
+        ("names", {"more": ', cuda = "11.8"'}),
+        ("names", {"more": ', packages = "imagined"'}),
+    ],
+)
+def test_a_rule_catches_its_row(rule: str, changes: dict[str, str]) -> None:
+    text = with_row(**changes)
+    line = text.splitlines().index("  " + ROW.format(**{**GOOD, **changes})) + 1
+    assert (line, rule) in broken_by(text)
+    assert {found for _, found in broken_by(text)} <= {rule, "compiler-bounds", "cxx-standard"}
+
+
+def test_a_compiler_too_old_for_torchs_standard_is_caught() -> None:
+    text = with_row(compiler="g++-10").replace(
+        'name = "g++", oldest = 11', 'name = "g++", oldest = 9'
+    )
+    assert [rule for _, rule in broken_by(text)] == ["cxx-standard"]
+
+
+def test_a_tier_without_its_newest_torch_is_caught() -> None:
+    newer = '  { version = "2.16.0", pythons = ["3.12"], cxx = 20, cuda = "13.2" },\n'
+    pinned = TEXT.replace('torch = "all"', 'torch = "2.13"').replace(
+        'torch = "newest"', 'torch = "2.15"'
+    )
+    text = pinned.replace('cuda = "13.2" },\n]', 'cuda = "13.2" },\n' + newer + "]", 1)
+    assert {rule for _, rule in broken_by(text)} == {"tier-spans-torch"}
+
+
+def test_a_tier_without_real_packages_is_caught() -> None:
+    text = TEXT.replace('packages = "real", ', "")
+    assert {rule for _, rule in broken_by(text)} == {"real-packages"}
