@@ -13,7 +13,7 @@ import torch
 def script(function: Callable[..., Any]) -> Callable[..., Any]:
     """TorchScript, which torch calls deprecated in favour of torch.compile: this tells history."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", "`torch.jit.script`")
         return torch.jit.script(function)
 
 

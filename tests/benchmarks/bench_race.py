@@ -22,13 +22,6 @@ from benchmarks.competitors import Competitor
 from benchmarks.contest import Contest
 from benchmarks.workloads import Row
 
-pytestmark = [
-    # torch deprecates TorchScript and warns whenever it is used; people still run it.
-    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
-    # torch.compile looks at .grad of the states that it is handed by the steps before.
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
-]
-
 
 class Replay:
     """A clock that tells pytest-benchmark times already taken: one round between two readings."""

@@ -109,7 +109,7 @@ def _eager(row: Row) -> Problem:
 def _scripted(op: str) -> Callable[..., Outputs]:
     with warnings.catch_warnings():
         # torch 2.x calls TorchScript deprecated; people still run it.
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", "`torch.jit.script`")
         return torch.jit.script(reference.cell if op == "cell" else premultiplied)
 
 
