@@ -226,7 +226,8 @@ def tomorrow(session: nox.Session) -> None:
     install(session, "build", "test")
     session.install(f"torch=={newest}")
     install_lltm(session)
-    session.run("pytest", *(session.posargs or [*IN_PARALLEL, "tests/test_equivalence.py"]))
+    shown = ("tests/test_equivalence.py", "tests/test_warnings.py")
+    session.run("pytest", *(session.posargs or [*IN_PARALLEL, *shown]))
 
 
 @nox.session
