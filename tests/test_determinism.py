@@ -1,4 +1,4 @@
-"""The same call gives the same bits; threads change nothing that BLAS does not."""
+"""The same call gives the same bits, on any number of threads."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ LARGE = {
     "sequence": Case("threads", 65, 20, 130, steps=9),
 }
 OPS = tuple(LARGE)
+SPLIT = (
+    *LARGE.values(),
+    Case("single row", 1, 100, 700),
+    Case("few rows", 13, 100, 300),
+    Case("many rows", 300, 129, 65),
+    Case("single row", 1, 100, 300, steps=5),
+    Case("few rows", 13, 300, 150, steps=12),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -93,11 +101,14 @@ def test_deterministic_algorithms_are_all_there_is(op: str, compiled_backend: st
         assert torch.equal(a, e)
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-def test_a_single_row_for_any_number_of_threads(threads: int) -> None:
-    """Its products are ours, whose sums do not depend on where threads divide the columns."""
-    case = Case("single row", 1, 100, 700)
-    arguments = case.arguments()
+@pytest.mark.parametrize("threads", [2, 3, 4, 8])
+@pytest.mark.parametrize("dtype", cases.DTYPES, ids=cases.identify)
+@pytest.mark.parametrize("case", SPLIT, ids=cases.identify)
+def test_any_number_of_threads_gives_the_same_bits(
+    case: Case, dtype: torch.dtype, threads: int
+) -> None:
+    """The fused kernels' sums do not depend on where threads divide the work."""
+    arguments = case.arguments(dtype)
     alone = _everything(case, arguments, "fused", 1)
     for a, e in zip(_everything(case, arguments, "fused", threads), alone, strict=True):
         assert torch.equal(a, e)

@@ -27,14 +27,14 @@ struct GatesForward {
   int64_t rows;
   int64_t state;  // S
   double alpha;
-  const T* z;            // [rows, 3S] pre-activations, or the share of them that is known; or null.
-                         // May be `gates`: each element is read before it is written.
-  const T* bias;         // [3S] or null
-  const T* old_cell;     // [rows, S]
-  T* new_h;              // [rows, S]
-  T* new_cell;           // [rows, S]
-  T* gates;              // [rows, 3S] saved for backward, or null where there will be none
-  compute_t<T>* h_next;  // [rows, S] new_h again, in the compute type, or null
+  const compute_t<T>* z;  // [rows, 3S] pre-activations, or the share of them that is known; or
+                          // null. May be `gates`: each element is read before it is written.
+  const T* bias;          // [3S] or null
+  const T* old_cell;      // [rows, S]
+  T* new_h;               // [rows, S]
+  T* new_cell;            // [rows, S]
+  T* gates;               // [rows, 3S] saved for backward, or null where there will be none
+  compute_t<T>* h_next;   // [rows, S] new_h again, in the compute type, or null
 };
 
 template <class T>
@@ -138,6 +138,10 @@ constexpr int64_t kSumBlock = 128;
 // is as right as eager's, which adds one short sum a step.
 constexpr int64_t steps_sum_block(int64_t terms) { return terms <= 256 ? 16 : 32; }
 
+// Blocks of a product of 16-bit operands, whose sums and packed operands stay in a core's own
+// cache: large enough for packing to cost little, and the same for any number of threads.
+constexpr int64_t kMixedRows = 256, kMixedColumns = 128;
+
 // c = a b for matrices of any size; each operand row-major or transposed. A work item
 // is a panel of product columns against row_block() rows.
 template <class T>
@@ -157,6 +161,27 @@ struct MatrixProduct {
 
   int64_t row_block() const { return a_row_stride == 1 ? kTurnedRows<T> : kStraightRows; }
   int64_t row_blocks() const { return (rows + row_block() - 1) / row_block(); }
+};
+
+// c = a b for 16-bit operands, summed in float and rounded once. Each operand is row-major or
+// transposed. A work item is a block of c.
+template <class T>
+struct MixedProduct {
+  int64_t rows;
+  int64_t columns;
+  int64_t depth;
+  const T* a;  // [rows, depth]
+  int64_t a_row_stride;
+  int64_t a_column_stride;
+  const T* b;  // [depth, columns]
+  int64_t b_row_stride;
+  int64_t b_column_stride;
+  T* c;           // [rows, columns], or null
+  float* wide_c;  // the same where it is wanted as it was summed, or null
+  int64_t c_row_stride;
+
+  int64_t column_blocks() const { return (columns + kMixedColumns - 1) / kMixedColumns; }
+  int64_t blocks() const { return (rows + kMixedRows - 1) / kMixedRows * column_blocks(); }
 };
 
 // Rest
@@ -211,6 +236,11 @@ struct ProductKernels {
   void (*matmul)(const MatrixProduct<T>&, int64_t begin, int64_t end);
 };
 
+template <class T>
+struct MixedKernels {
+  void (*product)(const MixedProduct<T>&, int64_t begin, int64_t end);
+};
+
 // Vectors in a panel.
 constexpr int64_t kForwardVectors = 1;  // of each gate
 constexpr int64_t kBackwardVectors = 2;
@@ -224,11 +254,15 @@ struct KernelSet {
   Kernels<Half> f16;
   ProductKernels<float> products_f32;
   ProductKernels<double> products_f64;
+  MixedKernels<BFloat16> mixed_bf16;
+  MixedKernels<Half> mixed_f16;
 
   template <class T>
   const Kernels<T>& of() const;
   template <class T>
   const ProductKernels<T>& products() const;
+  template <class T>
+  const MixedKernels<T>& mixed() const;
 };
 
 template <>
@@ -254,6 +288,15 @@ inline const ProductKernels<float>& KernelSet::products<float>() const {
 template <>
 inline const ProductKernels<double>& KernelSet::products<double>() const {
   return products_f64;
+}
+
+template <>
+inline const MixedKernels<BFloat16>& KernelSet::mixed<BFloat16>() const {
+  return mixed_bf16;
+}
+template <>
+inline const MixedKernels<Half>& KernelSet::mixed<Half>() const {
+  return mixed_f16;
 }
 
 // The set for this processor: the strongest it can run, or a weaker one that the environment

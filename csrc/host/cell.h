@@ -76,7 +76,7 @@ void run_direct(void (*kernel)(const cpu::CellForward<T>&, int64_t, int64_t),
            2 * args.gates.rows * args.depth * 3 * kernels.width, kGrainFlops);
 }
 
-// Forward of one step without BLAS.
+// Forward of one step with the weights read in place.
 template <class Api, class T>
 void cell_direct(const CellSizes& sizes, const T* input, const T* weights_, const T* old_h,
                  const cpu::GatesForward<T>& gates) {
@@ -98,7 +98,7 @@ void cell_direct(const CellSizes& sizes, const T* input, const T* weights_, cons
   run_direct<Api, T>(kernels.cell_many, {gates, x.data(), stride, weights.data(), width, width});
 }
 
-// c = a b for a cell: in place if the weights are small, else through BLAS.
+// c = a b for a cell: in place if the weights are small, else in packed blocks.
 template <class Api, class T>
 void cell_product(bool direct, const Matrix<T>& c, const Matrix<const T>& a,
                   const Matrix<const T>& b) {
@@ -150,11 +150,10 @@ CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor&
     const int64_t width = sizes.state + sizes.features, rows = 3 * sizes.state;
     const Scratch<T> x(sizes.batch * width);
     concatenate(Api::template data<T>(old_h), Api::template data<T>(input), sizes, x.data());
-    const Scratch<T> z(sizes.batch * rows);
-    T* z_data = z.data();
-    multiply<Api>(dense(z_data, sizes.batch, rows), dense<const T>(x.data(), sizes.batch, width),
+    const Scratch<cpu::compute_t<T>> z(sizes.batch * rows);
+    multiply<Api>(dense(z.data(), sizes.batch, rows), dense<const T>(x.data(), sizes.batch, width),
                   dense(Api::template data<T>(weights), rows, width).transposed());
-    gates.z = z_data;
+    gates.z = z.data();
     gates_forward<Api, T>(gates);
   });
   return result;

@@ -62,14 +62,28 @@ void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matri
       kGrainFlops);
 }
 
-// c = a b: as above, or through torch's BLAS in the 16-bit types, for which it has instructions
-// that the compiler's vectors cannot name.
-template <class Api, class T>
-void multiply(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
+// c = a b in the 16-bit types; c is of that type too, or the float that it was summed in.
+template <class Api, class T, class R>
+void multiply_mixed(const Matrix<R>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
+  cpu::MixedProduct<T> args{c.rows,          c.columns,       a.columns, a.data,
+                            a.row_stride,    a.column_stride, b.data,    b.row_stride,
+                            b.column_stride, nullptr,         nullptr,   c.row_stride};
+  if constexpr (std::is_same_v<R, T>) {
+    args.c = c.data;
+  } else {
+    args.wide_c = c.data;
+  }
+  run<Api>(cpu::kernels().mixed<T>().product, args, args.blocks(),
+           2 * std::min(c.rows, cpu::kMixedRows) * a.columns * cpu::kMixedColumns, kGrainFlops);
+}
+
+// c = a b, by one of the above.
+template <class Api, class T, class R>
+void multiply(const Matrix<R>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
   if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
     multiply_computed<Api>(c, a, b, cpu::kSumBlock);
   } else {
-    Api::matmul(c, a, b);
+    multiply_mixed<Api>(c, a, b);
   }
 }
 

@@ -24,7 +24,7 @@ template <class T>
 class ComputeState {
  public:
   using C = cpu::compute_t<T>;
-  static constexpr bool kCopies = !std::is_same_v<T, C>;
+  static constexpr bool kCopies = !is_computed_in<T>;
 
   // Two copies, because a step reads one while it writes the next.
   explicit ComputeState(int64_t count) : count_(count), copies_(kCopies ? 2 * count : 0) {}
@@ -80,50 +80,89 @@ struct SequenceForward {
   const T* bias;     // [3S] or null
   const T* h0;       // [B, S]
   const T* c0;       // [B, S]
-  T* projected;      // [T, B, 3S] the input's share of the pre-activations; may be `gates`
-  T* output;         // [T, B, S]
-  T* c_n;            // [B, S]
-  T* cells;          // [T, B, S] or null
-  T* gates;          // [T, B, 3S] or null
+  // [chunk, B, 3S] the input's share of the pre-activations of that many steps; may be `gates`
+  cpu::compute_t<T>* projected;
+  int64_t chunk;
+  T* output;  // [T, B, S]
+  T* c_n;     // [B, S]
+  T* cells;   // [T, B, S] or null
+  T* gates;   // [T, B, 3S] or null
 };
 
-// The input's share of the pre-activations of all steps.
+// Where pre-activations are wider than what is saved, so many steps of them at a time that they
+// stay in a core's own cache, and rows enough for a product to be worth packing for.
+constexpr int64_t kChunkBytes = 1 << 20, kChunkRows = 128;
+
+template <class T>
+int64_t projected_steps(const SequenceSizes& sizes) {
+  if (is_computed_in<T>) return sizes.steps;
+  const int64_t batch = sizes.cell.batch;
+  const int64_t bytes = batch * 3 * sizes.cell.state * static_cast<int64_t>(sizeof(float));
+  const int64_t steps = std::max(kChunkBytes / bytes, (kChunkRows + batch - 1) / batch);
+  return std::min(steps, sizes.steps);
+}
+
+// The input's share of the pre-activations of the chunk that begins with step `first`.
 template <class Api, class T>
-void project_inputs(const SequenceForward<T>& args) {
-  const int64_t rows = args.sizes.steps * args.sizes.cell.batch;
+void project_inputs(const SequenceForward<T>& args, int64_t first) {
+  const int64_t batch = args.sizes.cell.batch;
+  const int64_t rows = std::min(args.chunk, args.sizes.steps - first) * batch;
   const int64_t features = args.sizes.cell.features, state = args.sizes.cell.state;
   const auto weights = dense(args.weights, 3 * state, state + features);
-  multiply<Api>(dense(args.projected, rows, 3 * state), dense(args.input, rows, features),
+  multiply<Api>(dense(args.projected, rows, 3 * state),
+                dense(args.input + first * batch * features, rows, features),
                 weights.column_range(state, features).transposed());
 }
 
+// The steps after their input's share is known, with the state's weights packed once.
 template <class Api, class T>
-void sequence_steps(const SequenceForward<T>& args) {
-  const int64_t steps = args.sizes.steps, batch = args.sizes.cell.batch;
-  const int64_t state = args.sizes.cell.state, gates = 3 * state, plane = batch * state;
-  const auto& kernels = cpu::kernels().of<T>();
-  const Scratch<cpu::compute_t<T>> packed(packed_size<T>(state, cpu::kForwardVectors));
-  pack<Api, T>(kernels.pack_forward,
-               {args.weights, state + args.sizes.cell.features, state, state, packed.data()},
-               cpu::kForwardVectors);
-  const ComputeState<T> states(plane);
-  const cpu::compute_t<T>* h = states.widened(args.h0);
-  const T* cell = args.c0;
-  for (int64_t t = 0; t < steps; ++t) {
-    T* new_h = args.output + t * plane;
-    T* new_cell = args.cells ? args.cells + t * plane : args.c_n;
-    const cpu::StepForward<T> step{
-        {batch, state, args.alpha, args.projected + t * batch * gates, args.bias, cell, new_h,
-         new_cell, args.gates ? args.gates + t * batch * gates : nullptr, states.next(t)},
-        {h, packed.data(), state},
-        {}};
-    run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors),
-             2 * batch * gates * kernels.width, kGrainFlops);
-    h = states.written(t, new_h);
-    cell = new_cell;
+class ForwardSteps {
+ public:
+  explicit ForwardSteps(const SequenceForward<T>& args)
+      : args_(args),
+        packed_(packed_size<T>(state(), cpu::kForwardVectors)),
+        states_(plane()),
+        h_(states_.widened(args.h0)),
+        cell_(args.c0) {
+    const int64_t width = state() + args.sizes.cell.features;
+    pack<Api, T>(cpu::kernels().of<T>().pack_forward,
+                 {args.weights, width, state(), state(), packed_.data()}, cpu::kForwardVectors);
   }
-  if (cell != args.c_n) std::memcpy(args.c_n, cell, plane * sizeof(T));
-}
+
+  // The steps [first, last), whose input's share args.projected holds.
+  void run(int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) step(t, args_.projected + (t - first) * 3 * plane());
+    if (last == args_.sizes.steps && cell_ != args_.c_n) {
+      std::memcpy(args_.c_n, cell_, plane() * sizeof(T));
+    }
+  }
+
+ private:
+  int64_t batch() const { return args_.sizes.cell.batch; }
+  int64_t state() const { return args_.sizes.cell.state; }
+  int64_t plane() const { return batch() * state(); }
+
+  void step(int64_t t, const cpu::compute_t<T>* projected) {
+    const auto& kernels = cpu::kernels().of<T>();
+    T* new_h = args_.output + t * plane();
+    T* new_cell = args_.cells ? args_.cells + t * plane() : args_.c_n;
+    T* gates = args_.gates ? args_.gates + t * 3 * plane() : nullptr;
+    const cpu::StepForward<T> step{{batch(), state(), args_.alpha, projected, args_.bias, cell_,
+                                    new_h, new_cell, gates, states_.next(t)},
+                                   {h_, packed_.data(), state()},
+                                   {}};
+    lltm::run<Api>(kernels.step_forward, step, kernels.panels(state(), cpu::kForwardVectors),
+                   2 * batch() * 3 * state() * kernels.width, kGrainFlops);
+    h_ = states_.written(t, new_h);
+    cell_ = new_cell;
+  }
+
+  const SequenceForward<T>& args_;
+  Scratch<cpu::compute_t<T>> packed_;
+  ComputeState<T> states_;
+  const cpu::compute_t<T>* h_;  // before the next step
+  const T* cell_;
+};
 
 template <class Api, class Tensor = typename Api::Tensor>
 SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const Tensor& weights_,
@@ -145,9 +184,13 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
   if (plane == 0) return result;
   dispatch(input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    // What is saved takes the place of the input's share, element by element.
+    using C = cpu::compute_t<T>;
     T* gates = mutable_data_or_null<Api, T>(result.gates);
-    const Scratch<T> projected(gates ? 0 : steps * plane * 3);
+    // What is saved takes the place of the input's share, element by element, where it is as wide.
+    C* in_place = nullptr;
+    if constexpr (is_computed_in<T>) in_place = gates;
+    const int64_t chunk = projected_steps<T>(sizes);
+    const Scratch<C> projected(in_place ? 0 : chunk * plane * 3);
     T* output = Api::template mutable_data<T>(result.output);
     const SequenceForward<T> args{sizes,
                                   alpha,
@@ -156,13 +199,18 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
                                   data_or_null<Api, T>(bias),
                                   Api::template data<T>(h0),
                                   Api::template data<T>(c0),
-                                  gates ? gates : projected.data(),
+                                  in_place ? in_place : projected.data(),
+                                  chunk,
                                   output,
                                   Api::template mutable_data<T>(result.c_n),
                                   mutable_data_or_null<Api, T>(result.cells),
                                   gates};
-    project_inputs<Api>(args);
-    sequence_steps<Api>(args);
+    ForwardSteps<Api, T> forward(args);
+    for (int64_t t = 0; t < steps; t += chunk) {
+      project_inputs<Api>(args, t);
+      forward.run(t, std::min(t + chunk, steps));
+    }
+    if (steps == 0) std::memcpy(args.c_n, args.c0, plane * sizeof(T));
     const T* last = steps ? output + (steps - 1) * plane : Api::template data<T>(h0);
     std::memcpy(Api::template mutable_data<T>(result.h_n), last, plane * sizeof(T));
   });
@@ -272,10 +320,10 @@ void weight_gradient(const WeightGradient<T>& args) {
   const auto d_weights = dense(args.d_weights, gates, width);
   const auto d_z = dense(args.d_z, rows, gates).transposed();
   const auto steps = dense<const T>(x.data(), rows, width);
-  if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
+  if constexpr (is_computed_in<T>) {
     multiply_computed<Api>(d_weights, d_z, steps, cpu::steps_sum_block(rows));
   } else {
-    Api::matmul(d_weights, d_z, steps);
+    multiply_mixed<Api>(d_weights, d_z, steps);
   }
 }
 

@@ -99,12 +99,6 @@ struct Api {
     native::parallel_for(count, grain, body);
   }
 
-  // c = a b, through the BLAS that torch uses.
-  template <class T>
-  static void matmul(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
-    multiply(at::kCPU, c, a, b);
-  }
-
  protected:
   template <class T>
   static void multiply(at::Device device, const Matrix<T>& c, const Matrix<const T>& a,

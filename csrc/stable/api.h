@@ -1,13 +1,12 @@
 // What the host functions need of torch, on its stable ABI.
 #pragma once
 
-#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
-#include <cstring>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -113,23 +112,6 @@ struct Api {
       return;
     }
     torch::stable::parallel_for(0, count, grain, body);
-  }
-
-  // c = a b, through the BLAS that torch uses.
-  template <class T>
-  static void matmul(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
-    if (c.rows == 0 || c.columns == 0) return;
-    if (a.columns == 0) {
-      for (int64_t row = 0; row < c.rows; ++row) {
-        std::memset(static_cast<void*>(c.data + row * c.row_stride), 0, c.columns * sizeof(T));
-      }
-      return;
-    }
-    const int32_t type = aoti_torch_device_type_cpu();
-    const Tensor c_tensor = borrow(c, type, 0), a_tensor = borrow(a, type, 0),
-                 b_tensor = borrow(b, type, 0);
-    check(aoti_torch_cpu_mm_out(c_tensor.get(), a_tensor.get(), b_tensor.get()),
-          "multiply two matrices");
   }
 
  protected:

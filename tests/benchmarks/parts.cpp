@@ -41,17 +41,20 @@ lltm::SequenceSizes sizes(const Problem& of) {
 }
 
 lltm::SequenceForward<float> forward(const Problem& of) {
-  return {sizes(of), 1.0,      of.input,  of.weights, of.bias,  of.h0,
-          of.c0,     of.gates, of.output, of.c_n,     of.cells, of.gates};
+  return {sizes(of), 1.0,      of.input,  of.weights, of.bias,  of.h0,   of.c0,
+          of.gates,  of.steps, of.output, of.c_n,     of.cells, of.gates};
 }
 
 }  // namespace
 
 extern "C" {
 
-void projection(const Problem& of) { lltm::project_inputs<OneThread>(forward(of)); }
+void projection(const Problem& of) { lltm::project_inputs<OneThread>(forward(of), 0); }
 
-void forward_steps(const Problem& of) { lltm::sequence_steps<OneThread>(forward(of)); }
+void forward_steps(const Problem& of) {
+  const lltm::SequenceForward<float> args = forward(of);
+  lltm::ForwardSteps<OneThread, float>(args).run(0, of.steps);
+}
 
 void backward_steps(const Problem& of) {
   lltm::sequence_steps_backward<OneThread, float>({sizes(of), 1.0, of.weights, of.cells, of.gates,

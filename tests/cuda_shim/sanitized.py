@@ -31,7 +31,7 @@ def main() -> None:
         dtype = cases.DTYPES[ran % len(cases.DTYPES)]
         arguments = case.arguments(dtype).leaves()
         outputs = getattr(shim, case.op)(*arguments)
-        for actual, expected in zip(outputs, case.reference(*arguments), strict=True):
+        for actual, expected in zip(outputs, cases.expected_outputs(case, arguments), strict=True):
             cases.assert_close(actual, expected, str(cases.identify(case)))
         cases.gradients(outputs, arguments)
         ran += 1

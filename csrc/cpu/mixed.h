@@ -1,0 +1,106 @@
+// Products of 16-bit operands: widened block by block, summed in float, rounded once at the end.
+// Included like simd.h.
+#pragma once
+
+constexpr int kMixedVectors = 2;  // of b in a tile
+template <class T>
+constexpr int64_t kMixedPanel = kMixedVectors * kWidth<T>;
+constexpr int64_t kMixedTiles = (kMixedRows + kTileRows - 1) / kTileRows;
+
+// to[k][lane] = from(k, lane), zero beyond `lanes`.
+template <class T>
+void widen_panel(const T* from, int64_t row_stride, int64_t column_stride, int64_t depth,
+                 int64_t lanes, float* to) {
+  constexpr int64_t panel = kMixedPanel<T>, width = kWidth<T>;
+  if (column_stride != 1) {
+    return transpose_into(from, column_stride, lanes, depth, to, panel, panel);
+  }
+  for (int64_t k = 0; k < depth; ++k, to += panel, from += row_stride) {
+    for (int64_t lane = 0; lane < panel; lane += width) {
+      const bool full = lane + width <= lanes;
+      const Tail rest{lane < lanes ? lanes - lane : 0};
+      store(to + lane, full ? load(from + lane) : rest.load_from(from + lane));
+    }
+  }
+}
+
+// The rows of a that a block of c needs, for one block of the depth.
+template <class T>
+struct MixedRows {
+  alignas(kVectorBytes) float packed[kMixedTiles * kTileRows * kSumBlock];
+
+  // [row][depth], or [tile][depth][kTileRows] where a is transposed
+  TileOperands<float> widen(const MixedProduct<T>& args, int64_t row, int64_t rows, int64_t k,
+                            int64_t depth) {
+    const T* from = args.a + row * args.a_row_stride + k * args.a_column_stride;
+    if (args.a_column_stride == 1) {
+      for (int64_t i = 0; i < rows; ++i) {
+        widen_all(from + i * args.a_row_stride, packed + i * depth, depth);
+      }
+      return {packed, depth, 1, nullptr, kMixedPanel<T>, depth};
+    }
+    alignas(kVectorBytes) float line[kMixedTiles * kTileRows] = {};
+    for (int64_t i = 0; i < depth; ++i) {
+      widen_all(from + i * args.a_column_stride, line, rows);
+      for (int64_t tile = 0; tile * kTileRows < rows; ++tile) {
+        __builtin_memcpy(packed + (tile * depth + i) * kTileRows, line + tile * kTileRows,
+                         kTileRows * sizeof(float));
+      }
+    }
+    return {packed, 1, kTileRows, nullptr, kMixedPanel<T>, depth};
+  }
+};
+
+template <class T, class Lanes>
+LLTM_INLINE void write_mixed(const MixedProduct<T>& args, int64_t at, vector_t<T> sum,
+                             Lanes lanes) {
+  if (args.c) lanes.store_to(args.c + at, sum);
+  if (args.wide_c) lanes.store_to(args.wide_c + at, sum);
+}
+
+// A block of c, kMixedRows by kMixedColumns.
+template <class T>
+void mixed_block(const MixedProduct<T>& args, int64_t row, int64_t column) {
+  constexpr int64_t panel = kMixedPanel<T>, width = kWidth<T>;
+  constexpr int64_t panels = (kMixedColumns + panel - 1) / panel;
+  const int64_t rows = at_most(kMixedRows, args.rows - row);
+  const int64_t columns = at_most(kMixedColumns, args.columns - column);
+  alignas(kVectorBytes) float sums[panels][kMixedRows][panel];
+  alignas(kVectorBytes) float packed_b[kSumBlock * panel];
+  MixedRows<T> packed_a;
+  // At least once: a product of depth 0 is all zeros.
+  for (int64_t k = 0; k == 0 || k < args.depth; k += kSumBlock) {
+    const int64_t depth = at_most(kSumBlock, args.depth - k);
+    const TileOperands<float> of = packed_a.widen(args, row, rows, k, depth);
+    for (int64_t p = 0; p * panel < columns; ++p) {
+      widen_panel(args.b + k * args.b_row_stride + (column + p * panel) * args.b_column_stride,
+                  args.b_row_stride, args.b_column_stride, depth,
+                  at_most(panel, columns - p * panel), packed_b);
+      TileOperands<float> tile = of;
+      tile.b = packed_b;
+      for (int64_t i = 0; i < rows; i += kTileRows) {
+        tile.a = of.a + i * depth;
+        tile_of<float, kMixedVectors>(at_most(kTileRows, rows - i))(tile, sums[p][i], k > 0);
+      }
+    }
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; j += width) {
+      const int64_t at = (row + i) * args.c_row_stride + column + j;
+      const vector_t<T> sum = load(sums[j / panel][i] + j % panel);
+      if (j + width <= columns) {
+        write_mixed(args, at, sum, Full{});
+      } else {
+        write_mixed(args, at, sum, Tail{columns - j});
+      }
+    }
+  }
+}
+
+template <class T>
+void mixed_product(const MixedProduct<T>& args, int64_t begin, int64_t end) {
+  for (int64_t item = begin; item < end; ++item) {
+    mixed_block(args, item / args.column_blocks() * kMixedRows,
+                item % args.column_blocks() * kMixedColumns);
+  }
+}

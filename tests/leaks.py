@@ -1,0 +1,50 @@
+"""Where torch's own product of a 16-bit type lets a row into another one.
+
+oneDNN's tiles on Intel's AMX read beyond a row and multiply what they find by a zero of padding,
+and nan * 0 is nan (docs/upstream). What is made of torch's products inherits it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from cases import Case
+
+MADE_OF_TORCH = ("reference", "aten")
+"""The backends that multiply by torch."""
+SPECIAL_VALUES = ("inf", "inf_bias", "nan")
+"""Those of :data:`cases.VALUES` that a leak shows on."""
+
+
+@functools.cache
+def leaks(dtype: torch.dtype, rows: int, depth: int, columns: int) -> bool:
+    """Whether torch's product of these sizes lets a row of nan into another one, here."""
+    poisoned = torch.ones(rows, depth, dtype=dtype)
+    poisoned[1::2] = float("nan")
+    return bool(torch.mm(poisoned, torch.ones(depth, columns, dtype=dtype))[::2].isnan().any())
+
+
+def skip_if_torch_leaks(case: Case, dtype: torch.dtype, backend: str) -> None:
+    """Skip what torch's own products cannot pass here: those of ``case``, forward and backward."""
+    if backend not in MADE_OF_TORCH:
+        return
+    width, gates = case.state + case.features, 3 * case.state
+    sizes = [(width, gates), (gates, width), (gates, case.state), (gates, case.features)]
+    for rows in {case.batch, case.batch * (case.steps or 1)}:
+        for depth, columns in sizes:
+            if leaks(dtype, rows, depth, columns):
+                pytest.skip(
+                    f"not run: torch's product of {dtype}, [{rows}, {depth}] by "
+                    f"[{depth}, {columns}], lets nan into another row on this processor"
+                )
+
+
+def skip_if_inherited(case: Case, dtype: torch.dtype, backend: str) -> None:
+    """The same for a case that is not about rows, where its values would show a leak."""
+    if case.values in SPECIAL_VALUES:
+        skip_if_torch_leaks(case, dtype, backend)
