@@ -1,4 +1,5 @@
 // The CUDA host functions and kernels on CPU tensors: ops in the namespace lltm_cuda_shim.
+#include <cuda_runtime.h>
 #include <torch/csrc/stable/library.h>
 
 #include <string>
