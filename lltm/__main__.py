@@ -60,21 +60,19 @@ def report() -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> Any:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {size >> 10} KiB" for name, size in value.items())
-    return ", ".join(value) if isinstance(value, (list, tuple)) else value
-
-
 def _print(facts: dict[str, Any]) -> None:
     rows = {name: facts[name] for name in FACTS}
-    rows |= {f"processor {name}": _shown(value) for name, value in facts["processor"].items()}
+    processor = _processor.from_json(facts["processor"])
+    rows["processor"] = f"{processor.title} ({processor.details})"
+    rows["caches"] = processor.cache_sizes
+    rows["instruction sets"] = ", ".join(processor.instruction_sets)
     rows |= {f"{name} uses": value for name, value in facts["instruction_sets_in_use"].items()}
     if facts["library"] is not None:
-        rows |= {f"library {name}": _shown(value) for name, value in facts["library"].items()}
+        rows |= {f"library {name}": value for name, value in facts["library"].items()}
     width = max(len(name) for name in rows)
     for name, value in rows.items():
-        print(f"{name:<{width}}  {'-' if value in (None, '') else value}")
+        shown = ", ".join(value) if isinstance(value, (list, tuple)) else value
+        print(f"{name:<{width}}  {'-' if shown in (None, '') else shown}")
     for backend in facts["backends"]:
         mark = "available" if backend["available"] else "not here "
         print(f"backend {backend['name']:<{width - 8}}  {mark}  {backend['source']}")

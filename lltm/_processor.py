@@ -100,6 +100,28 @@ class Processor:
         known = self.name if kind is None else f"{self.vendor} {kind}"
         return f"{known}, emulated" if self.emulated else known
 
+    @property
+    def slug(self) -> str:
+        """The title as a file name: amd-zen-4."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+    @property
+    def details(self) -> str:
+        """What the title leaves out, in words."""
+        numbers = (("family", self.family), ("model", self.model), ("stepping", self.stepping))
+        parts = [self.name, *(f"{word} {each}" for word, each in numbers if each is not None)]
+        parts += [f"{self.cores} cores"] if self.cores else []
+        parts += ["virtual machine"] if self.virtual else []
+        return ", ".join(parts)
+
+    @property
+    def cache_sizes(self) -> str:
+        """The caches in words."""
+        return ", ".join(
+            f"{name} {size >> 20} MiB" if size >= 1 << 20 else f"{name} {size >> 10} KiB"
+            for name, size in self.caches.items()
+        )
+
     def _kind(self) -> str | None:
         if self.architecture not in X86:
             return None if self.vendor == UNKNOWN else self.name
@@ -112,6 +134,12 @@ class Processor:
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values."""
         return {"title": self.title, **asdict(self)}
+
+
+def from_json(value: dict[str, Any]) -> Processor:
+    """The processor that `to_json` wrote."""
+    fields = {name: each for name, each in value.items() if name != "title"}
+    return Processor(**{**fields, "instruction_sets": tuple(value["instruction_sets"])})
 
 
 def read(root: Path = Path("/"), architecture: str | None = None) -> Processor:

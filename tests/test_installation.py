@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -91,6 +92,21 @@ def test_explanation(tmp_path: Path) -> None:
     assert {row["name"] for row in facts["backends"] if row["available"]} == {
         row.name for row in lltm.backends.available()
     }
+
+
+@pytest.mark.subprocess
+def test_libraries_held_to_the_baseline_report_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lltm", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "ATEN_CPU_CAPABILITY": "default", "LLTM_CPU_CAPABILITY": "baseline"},
+    )
+    in_use = json.loads(done.stdout)["instruction_sets_in_use"]
+    assert (in_use["ATen"], in_use["lltm"]) == ("DEFAULT", "baseline")
+    assert _processor.UNKNOWN not in in_use.values()
 
 
 @pytest.mark.subprocess

@@ -96,6 +96,26 @@ def test_a_broken_row_is_told_and_the_others_pass(
     assert {row["status"] for name, row in found.items() if name != NATIVE} == {"passed"}
 
 
+def test_a_row_is_held_to_its_level_and_keeps_what_each_library_used(tmp_path: Path) -> None:
+    code, told = finish(tmp_path, mode="levels")
+    assert code == 0, told
+    found = rows(tmp_path)
+    held, free = found[f"{STABLE}-avx2"], found[STABLE]
+    assert (held["level"], held["in_use"]["ATen"]) == ("avx2", "avx2")
+    assert (free["level"], free["in_use"]["ATen"]) == ("host", "avx512")
+    assert held["artifact"]["sha256"] == free["artifact"]["sha256"]
+    assert {row["processor"]["title"] for row in found.values()} == {"AMD Zen 4"}
+    (processor,) = json.loads((tmp_path / "report.json").read_text())["processors"]
+    assert processor == free["processor"]
+
+
+def test_a_library_that_is_not_held_to_the_level_fails_the_row(tmp_path: Path) -> None:
+    code, _ = finish(tmp_path, mode="levels", load={f"{STABLE}-avx2": "escape"})
+    assert code == 1
+    reason = rows(tmp_path)[f"{STABLE}-avx2"]["reason"]
+    assert reason == "load: is not held to the level avx2: ATen uses avx512"
+
+
 def test_a_run_killed_at_once_keeps_what_is_proven(tmp_path: Path) -> None:
     process = start(tmp_path, jobs=1, tests={NATIVE: "hang"})
     wait_for((tmp_path / "logs" / NATIVE / "tests.log").exists)

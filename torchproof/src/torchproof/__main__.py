@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from torchproof import config, readme, report, rules
+from torchproof import config, copies, proofs, readme, report, rules
 from torchproof.conda import variants
-from torchproof.machine import this_machine
+from torchproof.machine import Machine, this_machine
 from torchproof.plan import Placed, expand, place, select
 from torchproof.processes import Stopped
 from torchproof.progress import Progress
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # Committed files that are made from matrix.toml: each module can check() and write() its own.
-MADE = (readme, variants)
+MADE = (readme, variants, copies)
 BUILD = config.ROOT / "build" / "matrix"
 INTERRUPTED = 130
 
@@ -69,9 +69,18 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--resume", action="store_true", help="run only what is missing, failed or changed"
     )
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="keep in docs/proofs that the tier has passed on this processor",
+    )
     chosen = parser.parse_args(argv)
     if chosen.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {chosen.jobs}")
+    if chosen.record and (chosen.select or chosen.build or chosen.report or chosen.list):
+        parser.error("--record takes a run of a whole tier: leave --select and the like out")
+    if chosen.record and chosen.tier not in proofs.TIERS:
+        parser.error(f"--record keeps the tiers {' and '.join(proofs.TIERS)}, got {chosen.tier}")
     return chosen
 
 
@@ -90,17 +99,25 @@ def main(argv: list[str] | None = None) -> int:
             broken += [line for made in MADE for line in made.check()]
         if chosen.check or broken:
             return check(broken, console)
-        placed = place(matrix, expand(matrix, chosen.tier), this_machine())
+        machine = this_machine()
+        placed = place(matrix, expand(matrix, chosen.tier), machine)
         if chosen.select:
             placed = select(placed, chosen.select)
-    except config.ConfigError as error:
+        commit = proofs.clean_commit() if chosen.record else None
+    except (config.ConfigError, proofs.Unrecordable) as error:
         console.print(f"error: {error}", style="red", highlight=False, markup=False)
         return 2
     if chosen.list:
         return list_rows(matrix, placed, console, as_json=chosen.json)
     if chosen.report:
-        return conclude(tuple(kept(BUILD / "rows", p) for p in placed), chosen, console)
-    return run_rows(matrix, placed, chosen, console)
+        results = tuple(kept(BUILD / "rows", p) for p in placed)
+    else:
+        came = run_rows(matrix, machine, placed, chosen, console)
+        if isinstance(came, int):
+            return came
+        results = came
+    code = conclude(results, chosen, console)
+    return code if commit is None else record(results, machine, commit, chosen, console)
 
 
 def check(troubles: list[str], console: Console) -> int:
@@ -138,25 +155,25 @@ def list_rows(
 
 def run_rows(
     matrix: config.Matrix,
+    machine: Machine,
     placed: tuple[Placed, ...],
     chosen: argparse.Namespace,
     console: Console,
-) -> int:
-    """Run the rows and report."""
+) -> tuple[Result, ...] | int:
+    """Run the rows; their results, or the exit code where the run ended before them."""
     try:
         with Progress(console) as progress:
             shared = tools(
                 matrix,
-                this_machine(),
+                machine,
                 BUILD,
                 progress,
                 chosen.jobs,
                 prebuilt=chosen.prebuilt,
             )
             if chosen.build:
-                results = build(placed, shared, jobs=chosen.jobs)
-            else:
-                results = run(placed, shared, jobs=chosen.jobs, resume=chosen.resume)
+                return build(placed, shared, jobs=chosen.jobs)
+            return run(placed, shared, jobs=chosen.jobs, resume=chosen.resume)
     except (KeyboardInterrupt, Stopped):
         console.print("interrupted: what is proven is kept; go on with --resume", style="yellow")
         return INTERRUPTED
@@ -168,7 +185,6 @@ def run_rows(
             markup=False,
         )
         return 2
-    return conclude(results, chosen, console)
 
 
 def conclude(results: tuple[Result, ...], chosen: argparse.Namespace, console: Console) -> int:
@@ -183,6 +199,25 @@ def conclude(results: tuple[Result, ...], chosen: argparse.Namespace, console: C
         console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
     bad = {FAILED, NOT_RUN} if chosen.strict and not chosen.build else {FAILED}
     return 1 if built or any(result.status in bad for result in results) else 0
+
+
+def record(
+    results: tuple[Result, ...],
+    machine: Machine,
+    commit: str,
+    chosen: argparse.Namespace,
+    console: Console,
+) -> int:
+    """Keep what has passed; the exit code."""
+    try:
+        if proofs.clean_commit() != commit:
+            raise proofs.Unrecordable("--record: the tree moved to another commit meanwhile")
+        file = proofs.record(chosen.tier, results, machine.processor, commit)
+    except proofs.Unrecordable as error:
+        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        return 1
+    console.print(f"recorded: {shown(file)}; `nox -s matrix -- --write` makes README.md of it")
+    return 0
 
 
 def different_builds(results: Iterable[Result]) -> list[str]:

@@ -35,6 +35,8 @@ ROOT = find_root(Path.cwd())
 PATH = ROOT / FILE
 # The platform of a row that names none.
 HOME = "linux-x86_64"
+# The level of a row that names none: all that the processor has.
+HOST = "host"
 STRING_OR_COMMENT = re.compile(r'"[^"]*"|#.*')
 
 
@@ -138,6 +140,34 @@ class Tier:
 
 
 @dataclass(frozen=True)
+class Level:
+    """A processor that a row pretends to have.
+
+    Attributes:
+        needs: the instruction sets that it has.
+        above: those that it lacks; where the processor has none of them, the level is its own.
+        hidden: words that no library's report of what it uses may contain.
+        environment: `NAME=value`, what holds the libraries to it.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    above: tuple[str, ...]
+    hidden: tuple[str, ...]
+    environment: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A file of this tool that the project carries a copy of."""
+
+    path: str
+    of: str
+    line: int
+
+
+@dataclass(frozen=True)
 class RowSpec:
     """A line of `rows`: every combination of its values is a row."""
 
@@ -151,6 +181,7 @@ class RowSpec:
     cuda: tuple[str, ...] = ("cpu",)
     packages: str = "stubs"
     platform: tuple[str, ...] = (HOME,)
+    level: tuple[str, ...] = (HOST,)
     reason: str = ""
 
 
@@ -166,6 +197,8 @@ class Matrix:
     suites: tuple[Suite, ...]
     tiers: tuple[Tier, ...]
     rows: tuple[RowSpec, ...]
+    levels: tuple[Level, ...] = ()
+    copies: tuple[Copy, ...] = ()
 
     def release(self, name: str) -> Torch:
         """The torch release called `name`, "2.13" or "2.13.0"; KeyError when there is none."""
@@ -202,6 +235,10 @@ class Matrix:
     def suite(self, name: str) -> Suite:
         """The suite called `name`."""
         return next(suite for suite in self.suites if suite.name == name)
+
+    def level(self, name: str) -> Level | None:
+        """The level called `name`; None for the processor's own."""
+        return next((level for level in self.levels if level.name == name), None)
 
 
 Table = TypeVar("Table")
@@ -258,8 +295,8 @@ def loads(text: str) -> Matrix:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}") from None
 
-    def tables(name: str, kind: type[Table]) -> tuple[Table, ...]:
-        rows = document.get(name)
+    def tables(name: str, kind: type[Table], default: Any = None) -> tuple[Table, ...]:
+        rows = document.get(name, default)
         if not isinstance(rows, list):
             raise ConfigError(f"the array {name!r} is missing")
         return tuple(
@@ -277,6 +314,8 @@ def loads(text: str) -> Matrix:
         suites=tables("suites", Suite),
         tiers=tables("tiers", Tier),
         rows=tables("rows", RowSpec),
+        levels=tables("levels", Level, default=[]),
+        copies=tables("copies", Copy, default=[]),
     )
 
 

@@ -24,6 +24,8 @@ SOURCES = (
     "setup_variant.py",
     "pyproject.toml",
 )
+# The part of them that computes: what is proven or timed is so of these.
+KERNELS = ("csrc",)
 # This tool itself.
 TOOL = Path(__file__).parent
 # What else decides a row's result.

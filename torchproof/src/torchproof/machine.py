@@ -1,4 +1,4 @@
-"""What this machine has: interpreters, compilers, nvcc, a GPU. Found, never downloaded."""
+"""What this machine has: a processor, interpreters, compilers, nvcc, a GPU. Never downloaded."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import findpython
 
+from torchproof import processor
 from torchproof.config import HOME, series
+from torchproof.processor import Processor
 
 COMPILER_PROGRAM = re.compile(r"(g\+\+|clang\+\+)(-\d+)?")
 
@@ -68,7 +70,7 @@ class Nvcc:
 
 @dataclass(frozen=True)
 class Machine:
-    """The programs found."""
+    """The programs found, and what they run on."""
 
     running: Interpreter
     pythons: tuple[Interpreter, ...]
@@ -77,6 +79,7 @@ class Machine:
     gpu: bool
     platform: str = HOME
     nvcc: Nvcc | None = None
+    processor: Processor = field(default_factory=processor.read)
 
     def python(self, series: str) -> Interpreter | None:
         """The newest CPython of a series, "3.12", or None."""

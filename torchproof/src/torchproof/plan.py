@@ -7,7 +7,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchproof.config import HOME, ConfigError, Matrix, RowSpec, Torch, series
+from torchproof.config import HOME, HOST, ConfigError, Matrix, RowSpec, Torch, series
+from torchproof.levels import unavailable_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,6 +24,7 @@ SELECTABLE = (
     "suite",
     "packages",
     "platform",
+    "level",
     "id",
 )
 
@@ -42,6 +44,7 @@ class Row:
     reason: str
     line: int
     platform: str = HOME
+    level: str = HOST
 
     @property
     def id(self) -> str:
@@ -49,6 +52,7 @@ class Row:
         cuda = self.cuda if self.cuda == "cpu" else f"cuda{self.cuda}"
         odd = "-real" if self.packages == "real" else ""
         odd += f"-{self.platform}" if self.platform != HOME else ""
+        odd += f"-{self.level}" if self.level != HOST else ""
         return f"torch{self.torch}-py{self.python}-{self.binding}-{self.compiler}-{cuda}{odd}"
 
 
@@ -82,8 +86,9 @@ def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
     Raises:
         ConfigError: the line names a torch that is not in the file.
     """
-    for name, python, binding, compiler, cuda, platform in itertools.product(
-        spec.torch, spec.python, spec.binding, spec.compiler, spec.cuda, spec.platform
+    for name, python, binding, compiler, cuda, platform, level in itertools.product(
+        *(spec.torch, spec.python, spec.binding, spec.compiler, spec.cuda, spec.platform),
+        spec.level,
     ):
         try:
             found = releases(matrix, name, binding, python)
@@ -102,6 +107,7 @@ def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
                 reason=spec.reason,
                 line=spec.line,
                 platform=platform,
+                level=level,
             )
 
 
@@ -181,7 +187,7 @@ def _missing(
         return f"no {row.compiler} on this machine, or one outside the bounds of matrix.toml"
     if row.cuda != "cpu" and (machine.nvcc is None or machine.nvcc.release != row.cuda):
         return f"no nvcc of CUDA {row.cuda} on this machine"
-    return ""
+    return unavailable_reason(matrix.level(row.level), machine.processor)
 
 
 def select(rows: Iterable[Placed], choice: str) -> tuple[Placed, ...]:

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from torchproof import page, results
+from torchproof import page, processor, proofs, results
 from torchproof.elsewhere import ELSEWHERE
 from torchproof.files import read_json, write_atomically, write_json
 from torchproof.progress import STYLES
@@ -29,6 +29,7 @@ DASH = "—"
 # Behind a torch version: what it ran on, unless that is a CPU build.
 MARKS = {"stubbed": " s", "real": " r"}
 LEGEND = (
+    "level: what torch and the extension were held to, host is all that the processor has; "
     "tests: passed/all; ulp: largest error against the oracle; speed: against eager PyTorch in the "
     "same run; torch s: a CUDA build, stubbed; r: a CUDA build on the real NVIDIA packages"
 )
@@ -40,6 +41,7 @@ def write(folder: Path, tier: str, rows: Iterable[Result]) -> dict[str, Any]:
     document = {
         "tier": tier,
         "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "processors": processors(rows),
         "rows": [
             dataclasses.asdict(result)
             | {
@@ -51,8 +53,14 @@ def write(folder: Path, tier: str, rows: Iterable[Result]) -> dict[str, Any]:
         "elsewhere": [dataclasses.asdict(each) | {"status": NOT_RUN} for each in ELSEWHERE],
     }
     write_json(folder / "report.json", document)
-    write_atomically(folder / "index.html", page.render(folder, tier, rows))
+    write_atomically(folder / "index.html", page.render(folder, tier, rows, proofs.read_all()))
     return document
+
+
+def processors(rows: Iterable[Result]) -> list[dict[str, Any]]:
+    """Every processor that rows ran on, once."""
+    found = {row.processor["title"]: row.processor for row in rows if row.processor}
+    return list(found.values())
 
 
 def refresh(folder: Path) -> None:
@@ -60,14 +68,16 @@ def refresh(folder: Path) -> None:
     known = read_json(folder / "report.json") or {"tier": "none", "rows": []}
     found = [results.read(folder / "rows", row["id"]) for row in known["rows"]]
     rows = [result for result in found if result is not None]
-    write_atomically(folder / "index.html", page.render(folder, known["tier"], rows))
+    write_atomically(
+        folder / "index.html", page.render(folder, known["tier"], rows, proofs.read_all())
+    )
 
 
 def summary(rows: Iterable[Result]) -> RenderableType:
     """One line a row, and below it why a row did not pass."""
     rows = tuple(rows)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for heading in ("torch", "py", "binding", "compiler"):
+    for heading in ("torch", "py", "binding", "compiler", "level"):
         table.add_column(heading, no_wrap=True)
     for heading in ("build s", "KiB", "tests", "ulp", "speed"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -87,7 +97,11 @@ def summary(rows: Iterable[Result]) -> RenderableType:
         )
         for each in ELSEWHERE
     ]
-    return Group(table, *reasons, *elsewhere, Text(LEGEND, style="dim"))
+    ran_on = [
+        Text(f"on {found.title}: {found.details}; {found.cache_sizes or 'caches not reported'}")
+        for found in map(processor.from_json, processors(rows))
+    ]
+    return Group(table, *ran_on, *reasons, *elsewhere, Text(LEGEND, style="dim"))
 
 
 def cells(result: Result) -> tuple[str, ...]:
@@ -98,6 +112,7 @@ def cells(result: Result) -> tuple[str, ...]:
         result.python,
         result.binding,
         result.compiler if result.cuda == "cpu" else f"{result.compiler} CUDA {result.cuda}",
+        result.level,
         f"{artifact['seconds']:.1f}" if artifact else DASH,
         f"{artifact['bytes'] / 1024:.0f}" if artifact else DASH,
         f"{tests.passed}/{tests.passed + tests.failed + tests.skipped}" if tests else DASH,
@@ -109,12 +124,11 @@ def cells(result: Result) -> tuple[str, ...]:
 def plan_table(placed: Iterable[Placed]) -> Table:
     """The rows to be, and what is missing for some."""
     table = Table(expand=False)
-    for heading in ("torch", "python", "binding", "compiler", "cuda", "suite", "tier", "here"):
+    fields = ("torch", "python", "binding", "compiler", "cuda", "suite", "level", "tier")
+    for heading in (*fields, "here"):
         table.add_column(heading)
     for each in placed:
         row = each.row
         here = f"[yellow]{each.missing}[/]" if each.missing else "[green]yes[/]"
-        table.add_row(
-            row.torch, row.python, row.binding, row.compiler, row.cuda, row.suite, row.tier, here
-        )
+        table.add_row(*(str(getattr(row, field)) for field in fields), here)
     return table

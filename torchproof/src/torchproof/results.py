@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from torchproof.config import HOST
 from torchproof.files import read_json, write_json
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ class Speed:
 
 @dataclass(frozen=True)
 class Result:
-    """A row's outcome. `status`: passed, failed, not run; `reason` says why unless passed."""
+    """A row's outcome. `status`: passed, failed, not run; `reason` says why unless passed.
+
+    `processor` is what it ran on, `in_use` what each library used of it, in the library's words.
+    """
 
     id: str
     torch: str
@@ -71,6 +75,7 @@ class Result:
     tier: str
     odd: str
     key: str
+    level: str = HOST
     status: str = NOT_RUN
     reason: str = ""
     finished: str = ""
@@ -79,6 +84,8 @@ class Result:
     oracle: tuple[OracleError, ...] = ()
     speed: tuple[Speed, ...] = ()
     audit: dict[str, Any] | None = None
+    processor: dict[str, Any] | None = None
+    in_use: dict[str, str | None] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
 
@@ -131,7 +138,7 @@ def read(folder: Path, name: str) -> Result | None:
         return None
 
 
-def begin(row: Row, key: str = "") -> Result:
+def begin(row: Row, key: str = "", processor: dict[str, Any] | None = None) -> Result:
     """The result of a row before anything was run."""
     return Result(
         id=row.id,
@@ -145,6 +152,8 @@ def begin(row: Row, key: str = "") -> Result:
         tier=row.tier,
         odd=row.reason,
         key=key,
+        level=row.level,
+        processor=processor,
     )
 
 

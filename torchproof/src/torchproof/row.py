@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 
-from torchproof import results
+from torchproof import levels, processor, results
 from torchproof.audit.audit import audit
 from torchproof.audit.policy import default_policy
 from torchproof.audit.report import render, to_json
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from torchproof.once import Once
     from torchproof.plan import Placed
     from torchproof.processes import Ended, Processes
+    from torchproof.processor import Processor
     from torchproof.progress import Progress
 
 INSTALL_LIMIT_S = 120.0
@@ -58,6 +59,15 @@ SIGNALS = {
 }
 
 
+# What shows that the extension loads, and what each library then uses of the processor.
+PROBE = """
+if __name__ == "__main__":
+    import json, lltm, torch
+    libraries = {"lltm": torch.ops.lltm.cpu_capability(), **in_use()}
+    print(json.dumps({"processor": read().to_json(), "in_use": libraries}))
+"""
+
+
 class RowFailed(Exception):  # noqa: N818  # a row's outcome, not an error of the tool
     """A phase failed; the message is what the report says."""
 
@@ -75,6 +85,8 @@ class Tools:
     environments: Once[Environment]
     artifacts: Once[Artifact]
     workers: int
+    # What results hold for: those of another processor are not taken over.
+    processor: Processor
     # Whether rows may only take wheels that are there already.
     prebuilt: bool = False
 
@@ -93,7 +105,8 @@ class RowRun:
         self.tools = tools
         self.phase = "environment"
         self.work = tools.folder / "work" / row.id
-        self.result = results.begin(row, self._key())
+        self.level = tools.matrix.level(row.level)
+        self.result = results.begin(row, self._key(), tools.processor.to_json())
 
     def _key(self) -> str:
         placed = self.placed
@@ -103,6 +116,8 @@ class RowRun:
             repr(dataclasses.replace(self.tools.matrix.suite(placed.row.suite), line=0)),
             placed.python.version if placed.python else "",
             placed.compiler.version if placed.compiler else "",
+            repr(self.level and dataclasses.replace(self.level, line=0)),
+            repr(self.tools.processor),
         )
 
     def recall(self) -> None:
@@ -243,10 +258,19 @@ class RowRun:
 
     def _load(self, environment: Environment) -> None:
         with self._timed("load"):
-            program = "import lltm; print(*(backend.name for backend in lltm.backends.available()))"
+            program = Path(processor.__file__).read_text(encoding="utf-8") + PROBE
             ended = self._run([environment.program, "-c", program], LOAD_LIMIT_S, self._site())
             if not ended.ok:
                 raise RowFailed(f"import lltm: {ended.explain(LOAD_LIMIT_S)}")
+            lines = self._log("load").read_text(encoding="utf-8").splitlines()
+            self._set(**json.loads(next(line for line in lines if line.startswith("{"))))
+            self._check_level()
+
+    def _check_level(self) -> None:
+        beyond = levels.beyond(self.level, self.result.in_use)
+        unheld = [f"{name} uses {beyond[name]}" for name in beyond.keys() - levels.ADVISORY]
+        if unheld:
+            raise RowFailed(f"is not held to the level {self.result.level}: {'; '.join(unheld)}")
 
     def _tests(self, environment: Environment) -> None:
         suite = self.tools.matrix.suite(self.placed.row.suite)
@@ -316,7 +340,8 @@ class RowRun:
         return self._run(command, limit, {**self._site(), **(env or {})})
 
     def _site(self) -> dict[str, str]:
-        return {"PYTHONPATH": str(self.work / "site"), **KEEP_BYTECODE}
+        site = {"PYTHONPATH": str(self.work / "site"), **KEEP_BYTECODE}
+        return site | levels.environment(self.level)
 
     def _run(self, command: Sequence[str | Path], limit: float, env: Mapping[str, str]) -> Ended:
         # The row's own folder: the source tree must not be where Python looks first.

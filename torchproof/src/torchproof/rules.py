@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchproof.config import Compiler, ConfigError, Cuda, Matrix, RowSpec, Torch, number
+from torchproof.config import HOST, Compiler, ConfigError, Cuda, Matrix, RowSpec, Torch, number
 from torchproof.plan import Row, expand, expand_line
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def names(matrix: Matrix) -> Iterator[Violation]:
             ("binding", set(spec.binding), set(BINDINGS)),
             ("packages", {spec.packages}, set(PACKAGES)),
             ("platform", set(spec.platform), platforms),
+            ("level", set(spec.level), {HOST, *(level.name for level in matrix.levels)}),
         ):
             for name in sorted(given - known):
                 expected = ", ".join(sorted(known))
@@ -63,6 +64,15 @@ def names(matrix: Matrix) -> Iterator[Violation]:
             list(expand_line(matrix, spec))
         except ConfigError as error:
             yield Violation(spec.line, "names", str(error).partition(": ")[2])
+
+
+def level_variables(matrix: Matrix) -> Iterator[Violation]:
+    """A level's variables have values."""
+    for level in matrix.levels:
+        for variable in level.environment:
+            if "=" not in variable:
+                message = f"level {level.name!r}: {variable!r} is not NAME=value"
+                yield Violation(level.line, "level-variables", message)
 
 
 def wheel(matrix: Matrix, row: Row) -> Iterator[Violation]:
@@ -188,6 +198,7 @@ def violations(matrix: Matrix) -> tuple[Violation, ...]:
             for row in expand_line(matrix, spec):
                 for rule in ROW_RULES:
                     found += rule(matrix, row)
+        found += level_variables(matrix)
         found += spans(matrix)
         found += real_packages(matrix)
     return tuple(sorted(set(found), key=lambda v: (v.line, v.rule, v.message)))

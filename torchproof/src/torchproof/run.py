@@ -44,6 +44,7 @@ def tools(
         environments=Once(),
         artifacts=Once(),
         workers=workers(jobs),
+        processor=machine.processor,
         prebuilt=prebuilt,
     )
 

@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from torchproof.page.sample import ZEN4
+
 TELL = json.loads(os.environ.get("STANDIN", "{}"))
 JUNIT = (
     '<testsuites><testsuite><testcase classname="t" name="one"/>'
@@ -49,6 +51,15 @@ def build() -> None:
     (folder / "lltm-0.1.0-py3-none-linux_x86_64.whl").write_text(str(time.time_ns()))
 
 
+def load() -> None:
+    """Report a processor whose libraries do as the environment says, unless told otherwise."""
+    happening = told("load")
+    obey(happening)
+    held = os.environ.get("ATEN_CPU_CAPABILITY", "avx512")
+    in_use = {"lltm": held, "ATen": "avx512" if happening == "escape" else held, "MKL": "AVX-512"}
+    print(json.dumps({"processor": ZEN4.to_json(), "in_use": in_use}))
+
+
 def test() -> None:
     """Leave a JUnit file and oracle records."""
     happening = told("tests")
@@ -79,7 +90,7 @@ if __name__ == "__main__":
     if "build" in sys.argv:
         build()
     elif "-c" in sys.argv and "pytest" not in sys.argv:
-        obey(told("load"))
+        load()
     elif any(a.startswith("--benchmark-json") for a in sys.argv):
         bench()
     else:

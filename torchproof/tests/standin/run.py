@@ -15,6 +15,7 @@ from torchproof.build import Builder
 from torchproof.environments import Environment
 from torchproof.machine import CompilerFound, Interpreter, Machine
 from torchproof.once import Once
+from torchproof.page.sample import AMX
 from torchproof.plan import expand, place
 from torchproof.processes import Processes
 from torchproof.progress import Progress
@@ -38,6 +39,20 @@ rows = [
     "ROW",
     '{ tier = "local", torch = "headers", python = "3.11", binding = ["stable", "native"], '
     'compiler = "each", suite = "full" }',
+)
+# With "levels" among the arguments: a row held to less than the processor has.
+LEVELS = """
+levels = [
+  LEVEL,
+]
+""".replace(
+    "LEVEL",
+    '{ name = "avx2", needs = ["avx2"], above = ["avx512f"], hidden = ["512"], '
+    'environment = ["ATEN_CPU_CAPABILITY=avx2"] }',
+)
+LEVEL_ROW = (
+    '  { tier = "local", torch = "headers", python = "3.11", binding = "stable", '
+    'compiler = "g++-11", suite = "full", level = "avx2" },\n]\n'
 )
 
 
@@ -72,12 +87,13 @@ def main() -> int:
     row.audit = lambda *_: SimpleNamespace(ok=True, failed_rules=tuple)  # type: ignore[assignment]  # stand-in
     row.render = lambda *_: None  # type: ignore[assignment]  # stand-in
     row.to_json = lambda _: '[{"libraries": []}]'  # type: ignore[assignment]  # stand-in
-    matrix = config.loads(MATRIX)
+    text = MATRIX.removesuffix("]\n") + LEVEL_ROW + LEVELS if "levels" in sys.argv else MATRIX
+    matrix = config.loads(text)
     python = Interpreter(Path("/usr/bin/python3.11"), "3.11.7")
     compilers = tuple(
         CompilerFound("g++", f"{major}.2.0", Path(f"/usr/bin/g++-{major}")) for major in (11, 12)
     )
-    machine = Machine(python, (python,), compilers, compilers[0], gpu=False)
+    machine = Machine(python, (python,), compilers, compilers[0], gpu=False, processor=AMX)
     processes = Processes()
     with Progress(Console()) as progress:
         tools = row.Tools(
@@ -90,6 +106,7 @@ def main() -> int:
             environments=Once(),
             artifacts=Once(),
             workers=1,
+            processor=AMX,
             prebuilt="prebuilt" in sys.argv,
         )
         placed = place(matrix, expand(matrix, "local"), machine)

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from torchproof.config import number
+from torchproof.config import HOST, number
 from torchproof.elsewhere import ELSEWHERE
 from torchproof.files import read_json
 from torchproof.page import plots
+from torchproof.page.processors import processors, title
 from torchproof.results import FAILED, NOT_RUN, PASSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from torchproof.proofs import Record
     from torchproof.results import Result
 
 LOG_LINES = 60
@@ -52,18 +54,32 @@ def logs(folder: Path, result: Result) -> list[Log]:
     return found
 
 
-def grid(results: Iterable[Result]) -> dict[str, dict[str, list[Result]]]:
-    """Results by torch (newest first) and Python."""
+@dataclass(frozen=True)
+class GridLine:
+    """The results on one torch, processor and level, by Python."""
+
+    torch: str
+    processor: str
+    level: str
+    by_python: dict[str, list[Result]]
+
+    @property
+    def ran_on(self) -> str:
+        """The processor, and what it was held to."""
+        return self.processor if self.level == HOST else f"{self.processor}, held to {self.level}"
+
+
+def grid(results: Iterable[Result]) -> list[GridLine]:
+    """Results by torch (newest first), processor and level."""
     results = tuple(results)
     pythons = sorted({result.python for result in results}, key=number)
-    torches = sorted({result.torch for result in results}, key=number, reverse=True)
-    return {
-        torch: {
-            python: [r for r in results if (r.torch, r.python) == (torch, python)]
-            for python in pythons
-        }
-        for torch in torches
-    }
+    found: dict[tuple[str, str, str], list[Result]] = {}
+    for result in sorted(results, key=lambda r: number(r.torch), reverse=True):
+        found.setdefault((result.torch, title(result), result.level), []).append(result)
+    return [
+        GridLine(*key, {python: [r for r in rows if r.python == python] for python in pythons})
+        for key, rows in found.items()
+    ]
 
 
 def artifacts(results: Iterable[Result]) -> list[dict[str, Any]]:
@@ -89,13 +105,16 @@ def environment() -> Environment:
     )
 
 
-def render(folder: Path, tier: str, results: Iterable[Result]) -> str:
+def render(
+    folder: Path, tier: str, results: Iterable[Result], records: Iterable[Record] = ()
+) -> str:
     """The page.
 
     Args:
         folder: where the logs and the cross-load grid lie.
         tier: the tier that was run.
         results: its rows.
+        records: what is known to have passed on which processor.
     """
     results = tuple(results)
     return (
@@ -109,6 +128,7 @@ def render(folder: Path, tier: str, results: Iterable[Result]) -> str:
             statuses=STATUSES,
             marks=MARKS,
             grid=grid(results),
+            processors=processors(results, records),
             artifacts=artifacts(results),
             logs={result.id: logs(folder, result) for result in results},
             oracle=plots.oracle(results),

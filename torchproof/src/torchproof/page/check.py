@@ -126,7 +126,7 @@ def make_sample() -> Path:
     shutil.rmtree(SAMPLE, ignore_errors=True)
     sample.write(SAMPLE)
     file = SAMPLE / "index.html"
-    file.write_text(page.render(SAMPLE, "pr", sample.results()), encoding="utf-8")
+    file.write_text(page.render(SAMPLE, "pr", sample.results(), sample.records()), encoding="utf-8")
     return file
 
 

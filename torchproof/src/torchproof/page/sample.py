@@ -5,12 +5,46 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from torchproof.files import write_json
+from torchproof.files import KERNELS, source_hash, write_json
+from torchproof.processor import Processor
+from torchproof.proofs import Proof, Record
 from torchproof.results import FAILED, NOT_RUN, PASSED, Counts, OracleError, Result, Speed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+AVX512 = (
+    *("sse4_2", "avx", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"),
+    "avx512_bf16",
+)
+AMX = Processor(
+    vendor="Intel",
+    name="Intel(R) Xeon(R) Platinum 8488C",
+    family=6,
+    model=143,
+    stepping=8,
+    architecture="x86_64",
+    cores=2,
+    threads=4,
+    caches={"L1d": 48 << 10, "L1i": 32 << 10, "L2": 2 << 20, "L3": 105 << 20},
+    instruction_sets=(*AVX512, "amx_tile"),
+    virtual=True,
+    emulated=False,
+)
+IN_USE = {
+    "host": ("avx512", "AVX512", "AVX10.1 and AMX with bfloat16 and 8-bit integer support"),
+    "avx2": ("avx2", "AVX2", "AVX2"),
+}
+ZEN4 = dataclasses.replace(
+    AMX,
+    vendor="AMD",
+    name="AMD EPYC 9R14",
+    family=25,
+    model=17,
+    stepping=1,
+    caches={"L1d": 32 << 10, "L1i": 32 << 10, "L2": 1 << 20, "L3": 32 << 20},
+    instruction_sets=AVX512,
+)
 SHA256 = "5f2b51cbab36a3e5" * 4
 WHEEL = "lltm-0.1.0-py3-none-linux_x86_64.whl"
 TIMED = (("cell 16x32x128", 1.9), ("sequence 64x16x32x128", 2.4), ("sequence 64x1x256x512", 3.1))
@@ -47,9 +81,16 @@ def audit(name: str) -> dict[str, Any]:
     }
 
 
-def row(torch: str, python: str, binding: str = "stable", compiler: str = "g++-12") -> Result:
+def row(
+    torch: str,
+    python: str,
+    binding: str = "stable",
+    compiler: str = "g++-12",
+    level: str = "host",
+) -> Result:
     """A row that passed."""
     name = f"torch{torch}-py{python}-{binding}-{compiler}-cpu"
+    name += f"-{level}" if level != "host" else ""
     return Result(
         id=name,
         torch=torch,
@@ -62,6 +103,9 @@ def row(torch: str, python: str, binding: str = "stable", compiler: str = "g++-1
         tier="pr",
         odd="",
         key="sample",
+        level=level,
+        processor=AMX.to_json(),
+        in_use={**dict(zip(("lltm", "ATen", "oneDNN"), IN_USE[level], strict=True)), "MKL": None},
         status=PASSED,
         finished="2026-01-01T00:00:00+00:00",
         artifact={
@@ -98,6 +142,7 @@ def results() -> tuple[Result, ...]:
     """Rows that passed, failed and were not run."""
     passed = [row(t, p) for t in ("2.10.0", "2.13.0", "2.15.0") for p in ("3.11", "3.12", "3.13")]
     passed += [row("2.13.0", "3.11", b, c) for b in ("native",) for c in ("g++-12", "clang++-14")]
+    passed += [row("2.13.0", "3.11", level="avx2")]
     crashed = dataclasses.replace(
         row("2.9.1", "3.11", "native"),
         status=FAILED,
@@ -107,6 +152,7 @@ def results() -> tuple[Result, ...]:
     )
     absent = dataclasses.replace(
         row("2.15.0", "3.14"),
+        in_use={},
         status=NOT_RUN,
         reason="no CPython 3.14 on this machine",
         artifact=None,
@@ -118,6 +164,31 @@ def results() -> tuple[Result, ...]:
         logs={},
     )
     return (*passed, crashed, absent)
+
+
+def records() -> tuple[Record, ...]:
+    """Proofs of both processors, one older than the kernels."""
+    current = Proof(
+        commit="0123456789abcdef",
+        date="2026-01-01",
+        kernels=source_hash(*KERNELS),
+        torch=("2.13.0",),
+        python=("3.11",),
+        compilers=("g++-12", "clang++-14"),
+        bindings=("stable", "native"),
+        levels={"host": 6, "avx2": 2},
+        tests=9000,
+        skipped=12,
+        not_run={},
+    )
+    older = dataclasses.replace(current, kernels="of another day", torch=("2.10.0", "2.15.0"))
+    in_use: dict[str, dict[str, str | None]] = {
+        level: {"lltm": level if level != "host" else "avx512"} for level in current.levels
+    }
+    return (
+        Record(AMX, in_use, {"local": current}),
+        Record(ZEN4, in_use, {"local": older, "pr": older}),
+    )
 
 
 def write(folder: Path) -> None:

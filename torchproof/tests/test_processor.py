@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from torchproof.processor import Processor
 
-from lltm import _processor
-from lltm._processor import Processor
+from torchproof import processor
+
+if TYPE_CHECKING:
+    import re
+    from pathlib import Path
 
 X86 = """\
 processor\t: {thread}
@@ -83,7 +84,7 @@ def test_zen_4(tmp_path: Path) -> None:
         (2, "Unified", "1024K"),
         (3, "Unified", "32M"),
     )
-    found = _processor.read(root, "x86_64")
+    found = processor.read(root, "x86_64")
     assert found == Processor(
         vendor="AMD",
         name="AMD EPYC 9R14",
@@ -102,17 +103,23 @@ def test_zen_4(tmp_path: Path) -> None:
         emulated=False,
     )
     assert found.title == "AMD Zen 4"
+    assert found.slug == "amd-zen-4"
+    assert found.cache_sizes == "L1d 32 KiB, L1i 32 KiB, L2 1 MiB, L3 32 MiB"
+    assert found.details == (
+        "AMD EPYC 9R14, family 25, model 17, stepping 1, 2 cores, virtual machine"
+    )
+    assert processor.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
 def test_sapphire_rapids(tmp_path: Path) -> None:
-    found = _processor.read(system(tmp_path, X86, **SAPPHIRE_RAPIDS), "x86_64")
+    found = processor.read(system(tmp_path, X86, **SAPPHIRE_RAPIDS), "x86_64")
     assert found.title == "Intel with AMX"
     assert found.instruction_sets[-4:] == ("avx512_fp16", "amx_tile", "amx_int8", "amx_bf16")
     assert not found.virtual
 
 
 def test_a_neoverse(tmp_path: Path) -> None:
-    found = _processor.read(system(tmp_path, ARM, threads=64), "aarch64")
+    found = processor.read(system(tmp_path, ARM, threads=64), "aarch64")
     assert found.title == "Arm Neoverse V1"
     assert (found.family, found.model, found.stepping, found.threads) == (8, 0xD40, 1, 64)
     assert {"neon", "sve", "bf16"} <= set(found.instruction_sets)
@@ -120,11 +127,11 @@ def test_a_neoverse(tmp_path: Path) -> None:
 
 def test_an_unknown_arm_part_is_named_by_its_number(tmp_path: Path) -> None:
     root = system(tmp_path, ARM.replace("0xd40", "0xfff"))
-    assert _processor.read(root, "aarch64").title == "Arm part 0xfff"
+    assert processor.read(root, "aarch64").title == "Arm part 0xfff"
 
 
 def test_a_virtual_machine_that_hides_its_caches_has_none(tmp_path: Path) -> None:
-    found = _processor.read(system(tmp_path, X86, **ZEN4), "x86_64")
+    found = processor.read(system(tmp_path, X86, **ZEN4), "x86_64")
     assert (found.caches, found.cores, found.threads) == ({}, None, 2)
     assert found.virtual
 
@@ -143,11 +150,11 @@ def test_a_virtual_machine_that_hides_its_caches_has_none(tmp_path: Path) -> Non
 def test_a_kind_is_known_by_family_and_instruction_sets(
     changes: dict[str, object], title: str, tmp_path: Path
 ) -> None:
-    assert _processor.read(system(tmp_path, X86, **{**ZEN4, **changes}), "x86_64").title == title
+    assert processor.read(system(tmp_path, X86, **{**ZEN4, **changes}), "x86_64").title == title
 
 
 def test_an_arm_program_that_sees_another_processor_is_emulated(tmp_path: Path) -> None:
-    found = _processor.read(system(tmp_path, X86, **ZEN4), "aarch64")
+    found = processor.read(system(tmp_path, X86, **ZEN4), "aarch64")
     assert found.emulated
     assert found.title.endswith(", emulated")
     assert found.instruction_sets == ()
@@ -155,37 +162,15 @@ def test_an_arm_program_that_sees_another_processor_is_emulated(tmp_path: Path) 
 
 def test_qemus_own_processor_is_emulated(tmp_path: Path) -> None:
     facts = {**ZEN4, "name": "QEMU Virtual CPU version 2.5+"}
-    assert _processor.read(system(tmp_path, X86, **facts), "x86_64").emulated
+    assert processor.read(system(tmp_path, X86, **facts), "x86_64").emulated
 
 
 def test_a_system_without_proc_has_a_name_and_threads(tmp_path: Path) -> None:
-    found = _processor.read(tmp_path, "arm64")
+    found = processor.read(tmp_path, "arm64")
     assert found.title
     assert found.threads == os.cpu_count()
-    assert (found.vendor, found.family, found.cores) == (_processor.UNKNOWN, None, None)
+    assert (found.vendor, found.family, found.cores) == (processor.UNKNOWN, None, None)
     assert (found.caches, found.instruction_sets) == ({}, ())
-
-
-@pytest.mark.subprocess
-@pytest.mark.parametrize("held", ["default", None])
-def test_the_libraries_report_what_they_use(held: str | None, tmp_path: Path) -> None:
-    """Through a pipe, as the report's readers have it."""
-    environment = {**os.environ, "ATEN_CPU_CAPABILITY": held} if held else {**os.environ}
-    code = "import json; from lltm import _processor; print(json.dumps(_processor.in_use()))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        cwd=tmp_path,  # away from a checkout, whose lltm/ has no library
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (line,) = done.stdout.splitlines()
-    found = json.loads(line)
-    assert set(found) == {"ATen", "oneDNN", "MKL"}
-    assert _processor.UNKNOWN not in found.values()
-    if held:
-        assert found["ATen"] == held.upper()
 
 
 MKL = (
@@ -199,7 +184,7 @@ ONEDNN = "onednn_verbose,v1,info,oneDNN v3.12.0\nonednn_verbose,v1,info,cpu,isa:
     ("pattern", "text", "words"),
     [
         (
-            _processor.MKL,
+            processor.MKL,
             MKL.format(
                 "Intel(R) Advanced Vector Extensions 512 (Intel(R) AVX-512) with support for INT8, "
                 "BF16, FP16 (limited) instructions, and Intel(R) Advanced Matrix Extensions "
@@ -209,22 +194,22 @@ ONEDNN = "onednn_verbose,v1,info,oneDNN v3.12.0\nonednn_verbose,v1,info,cpu,isa:
             "and BF16",
         ),
         (
-            _processor.MKL,
+            processor.MKL,
             MKL.format(
                 "Intel(R) Streaming SIMD Extensions 4.2 (Intel(R) SSE4.2) enabled processors"
             ),
             "SSE4.2",
         ),
-        (_processor.ONEDNN, ONEDNN.format("Intel AVX2"), "AVX2"),
+        (processor.ONEDNN, ONEDNN.format("Intel AVX2"), "AVX2"),
         (
-            _processor.ONEDNN,
+            processor.ONEDNN,
             "dnnl_verbose,info,cpu,isa:AArch64 SVE (256 bits)\n",
             "AArch64 SVE (256 bits)",
         ),
-        (_processor.ONEDNN, "", _processor.UNKNOWN),
+        (processor.ONEDNN, "", processor.UNKNOWN),
     ],
 )
 def test_the_libraries_words_are_kept_without_what_is_always_there(
     pattern: re.Pattern[str], text: str, words: str
 ) -> None:
-    assert _processor.words(pattern, text) == words
+    assert processor.words(pattern, text) == words

@@ -1,0 +1,44 @@
+"""Levels: rows whose libraries are held to less than the processor has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torchproof.config import Level
+    from torchproof.processor import Processor
+
+# MKL is held only on processors of its maker, and reports what it likes on others.
+ADVISORY = ("MKL",)
+
+
+def environment(level: Level | None) -> dict[str, str]:
+    """The variables that hold the libraries to a level; none for the processor's own."""
+    return dict(each.split("=", 1) for each in level.environment) if level else {}
+
+
+def unavailable_reason(level: Level | None, processor: Processor) -> str:
+    """Why a level cannot be run on a processor; empty where it can."""
+    if level is None:
+        return ""
+    missing = [name for name in level.needs if name not in processor.instruction_sets]
+    if missing:
+        return f"the level {level.name} needs {', '.join(missing)}, which {processor.title} lacks"
+    if not any(name in processor.instruction_sets for name in level.above):
+        return (
+            f"the level {level.name} is all that {processor.title} has: without "
+            f"{' or '.join(level.above)}, the other rows ran at it"
+        )
+    return ""
+
+
+def beyond(level: Level | None, in_use: Mapping[str, str | None]) -> dict[str, str]:
+    """The libraries that use more than a level has, and what each reports."""
+    hidden = level.hidden if level else ()
+    return {
+        library: report
+        for library, report in in_use.items()
+        if report is not None and any(word in report.upper() for word in hidden)
+    }

@@ -1,0 +1,184 @@
+"""What is proven on which processor: one small JSON each, in docs/proofs."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchproof import config, processor
+from torchproof.files import KERNELS, read_json, source_hash, write_json
+from torchproof.results import FAILED, NOT_RUN, PASSED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from torchproof.processor import Processor
+    from torchproof.results import Result
+
+FOLDER = config.ROOT / "docs" / "proofs"
+TIERS = ("local", "pr")
+# Records, and what is made from them: they change no result.
+RECORDS = ("docs/proofs", "docs/benchmarks", "docs/benchmarks.md", "README.md")
+
+
+class Unrecordable(Exception):  # noqa: N818 - shown as a reason
+    """Why a run is no record, as one sentence."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A tier that has passed on a processor.
+
+    Attributes:
+        commit: of the sources; `date`: of the run; `kernels`: the hash of the kernels' sources.
+        torch, python, compilers, bindings: what its rows have covered.
+        levels: how many rows have passed at each level.
+        tests: how many tests have passed in all rows; `skipped`: how many were skipped.
+        not_run: the rows that this machine could not run, with the reason.
+    """
+
+    commit: str
+    date: str
+    kernels: str
+    torch: tuple[str, ...]
+    python: tuple[str, ...]
+    compilers: tuple[str, ...]
+    bindings: tuple[str, ...]
+    levels: dict[str, int]
+    tests: int
+    skipped: int
+    not_run: dict[str, str]
+
+    @property
+    def current(self) -> bool:
+        """Whether the kernels are still those that were proven."""
+        return self.kernels == source_hash(*KERNELS)
+
+    @property
+    def rows(self) -> int:
+        """How many rows have passed."""
+        return sum(self.levels.values())
+
+
+@dataclass(frozen=True)
+class Record:
+    """A processor and the tiers that have passed on it; `in_use`: by level and library."""
+
+    processor: Processor
+    in_use: dict[str, dict[str, str | None]]
+    tiers: dict[str, Proof]
+
+
+def path(of: Processor) -> Path:
+    """Where a processor's record is."""
+    return FOLDER / f"{of.slug}.json"
+
+
+def read(file: Path) -> Record | None:
+    """A record; None where there is none.
+
+    Raises:
+        ConfigError: the file is something else.
+    """
+    value = read_json(file)
+    if value is None:
+        return None
+    try:
+        tiers = {tier: _proof(proof) for tier, proof in value["tiers"].items()}
+        return Record(processor.from_json(value["processor"]), value["in_use"], tiers)
+    except (KeyError, TypeError) as error:
+        raise config.ConfigError(
+            f"{file.name}: is no record of proofs ({error!r}); make it with "
+            "`nox -s matrix -- --record`"
+        ) from error
+
+
+def _proof(value: dict[str, Any]) -> Proof:
+    lists = ("torch", "python", "compilers", "bindings")
+    return Proof(**{**value, **{name: tuple(value[name]) for name in lists}})
+
+
+def read_all() -> tuple[Record, ...]:
+    """Every processor's record, by title."""
+    found = [read(file) for file in sorted(FOLDER.glob("*.json"))]
+    records = [record for record in found if record is not None]
+    return tuple(sorted(records, key=lambda record: record.processor.title))
+
+
+def clean_commit() -> str:
+    """The commit that the tree is at.
+
+    Raises:
+        Unrecordable: it is none, or the tree differs from it in more than the records.
+    """
+    excluded = [f":(exclude){name}" for name in RECORDS]
+    commit = _git("rev-parse", "HEAD").strip()
+    changed = _git("status", "--porcelain", "--", ".", *excluded).splitlines()
+    if changed:
+        raise Unrecordable(
+            f"--record: the tree differs from its commit in {changed[0][3:]}"
+            f"{f' and {len(changed) - 1} more' if len(changed) > 1 else ''}; commit first"
+        )
+    return commit
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=config.ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2]
+        raise Unrecordable(f"--record: git {arguments[0]}: {reason}; record from a clone")
+    return done.stdout
+
+
+def record(tier: str, results: Sequence[Result], on: Processor, commit: str) -> Path:
+    """Write that a tier has passed on a processor, beside its other tiers; returns the file.
+
+    Raises:
+        Unrecordable: a row failed, or none passed.
+    """
+    failed = [result.id for result in results if result.status == FAILED]
+    passed = [result for result in results if result.status == PASSED]
+    if failed or not passed:
+        what = f"{len(failed)} of {len(results)} rows failed" if failed else "no row passed"
+        raise Unrecordable(f"--record: {what}, so nothing is recorded")
+    file = path(on)
+    known = read(file)
+    in_use = {result.level: result.in_use for result in passed}
+    both = Record(
+        processor=on,
+        in_use={**(known.in_use if known else {}), **in_use},
+        tiers={**(known.tiers if known else {}), tier: _of(passed, results, commit)},
+    )
+    value = dataclasses.asdict(both) | {"processor": on.to_json()}
+    write_json(file, value)
+    return file
+
+
+def _of(passed: Sequence[Result], results: Iterable[Result], commit: str) -> Proof:
+    levels: dict[str, int] = {}
+    for result in passed:
+        levels[result.level] = levels.get(result.level, 0) + 1
+    counts = [result.tests for result in passed if result.tests]
+
+    def covered(field: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(str(getattr(result, field)) for result in passed))
+
+    return Proof(
+        commit=commit,
+        date=datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        kernels=source_hash(*KERNELS),
+        torch=covered("torch"),
+        python=covered("python"),
+        compilers=covered("compiler"),
+        bindings=covered("binding"),
+        levels=levels,
+        tests=sum(count.passed for count in counts),
+        skipped=sum(count.skipped for count in counts),
+        not_run={result.id: result.reason for result in results if result.status == NOT_RUN},
+    )

@@ -1,0 +1,136 @@
+"""A processor's record holds what passed there, and of which kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from torchproof.page import sample
+from torchproof.page.sample import AMX, ZEN4
+from torchproof.results import FAILED, NOT_RUN, PASSED, Result
+
+from torchproof import config, files, proofs, readme
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMIT = "0123456789abcdef"
+ROWS = (
+    sample.row("2.13.0", "3.11"),
+    sample.row("2.13.0", "3.11", "native", "clang++-14"),
+    sample.row("2.13.0", "3.11", level="avx2"),
+)
+ABSENT = dataclasses.replace(
+    sample.row("2.15.0", "3.14"), status=NOT_RUN, reason="no CPython 3.14", tests=None
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of one kernel, under git."""
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "csrc" / "kernel.cpp").write_text("1")
+    monkeypatch.setattr(files, "ROOT", tmp_path)
+    monkeypatch.setattr(config, "ROOT", tmp_path)
+    monkeypatch.setattr(proofs, "FOLDER", tmp_path / "docs" / "proofs")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "one")
+    return tmp_path
+
+
+def git(root: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=root, check=True)
+
+
+def kept() -> proofs.Proof:
+    (record,) = proofs.read_all()
+    return record.tiers["local"]
+
+
+def test_a_record_holds_what_passed(root: Path) -> None:
+    path = proofs.record("local", [*ROWS, ABSENT], AMX, COMMIT)
+    assert path == root / "docs" / "proofs" / "intel-with-amx.json"
+    (record,) = proofs.read_all()
+    assert record.processor == AMX
+    proof = record.tiers["local"]
+    assert (proof.torch, proof.python) == (("2.13.0",), ("3.11",))
+    assert proof.compilers == ("g++-12", "clang++-14")
+    assert proof.levels == {"host": 2, "avx2": 1}
+    assert proof.tests == 3 * 1102
+    assert proof.not_run == {ABSENT.id: "no CPython 3.14"}
+    assert record.in_use["avx2"]["lltm"] == "avx2"
+    assert proof.current
+
+
+def test_a_record_is_of_its_kernels(root: Path) -> None:
+    proofs.record("local", ROWS, AMX, COMMIT)
+    (root / "csrc" / "kernel.cpp").write_text("2")
+    assert not kept().current
+    (root / "csrc" / "kernel.cpp").write_text("1")
+    assert kept().current
+
+
+def test_a_tier_is_recorded_beside_the_others_and_each_processor_alone(root: Path) -> None:
+    proofs.record("local", ROWS, AMX, COMMIT)
+    proofs.record("pr", ROWS[:1], AMX, COMMIT)
+    proofs.record("local", ROWS[:1], ZEN4, COMMIT)
+    first, second = proofs.read_all()
+    assert (first.processor, set(first.tiers)) == (ZEN4, {"local"})
+    assert (second.processor, set(second.tiers)) == (AMX, {"local", "pr"})
+    assert second.tiers["local"].levels == {"host": 2, "avx2": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([*ROWS, dataclasses.replace(ROWS[0], status=FAILED)], "1 of 4 rows failed"),
+        ([ABSENT], "no row passed"),
+    ],
+)
+def test_what_has_not_passed_is_not_recorded(root: Path, rows: list[Result], words: str) -> None:
+    with pytest.raises(proofs.Unrecordable, match=words):
+        proofs.record("local", rows, AMX, COMMIT)
+    assert proofs.read_all() == ()
+
+
+def test_a_tree_that_differs_from_its_commit_is_refused(root: Path) -> None:
+    assert len(proofs.clean_commit()) == 40
+    (root / "docs" / "proofs").mkdir(parents=True)
+    (root / "docs" / "proofs" / "a.json").write_text("{}")
+    (root / "README.md").write_text("a record's table")
+    assert len(proofs.clean_commit()) == 40
+    (root / "csrc" / "kernel.cpp").write_text("2")
+    with pytest.raises(proofs.Unrecordable, match=r"differs from its commit in csrc/kernel.cpp"):
+        proofs.clean_commit()
+
+
+def test_a_folder_without_git_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(proofs.Unrecordable, match=r"not a git repository.*record from a clone"):
+        proofs.clean_commit()
+
+
+@pytest.mark.parametrize("value", [{}, {"processor": {}, "in_use": {}, "tiers": {}}, []])
+def test_a_file_that_is_no_record_is_named(root: Path, value: object) -> None:
+    proofs.FOLDER.mkdir(parents=True)
+    (proofs.FOLDER / "other.json").write_text(json.dumps(value))
+    with pytest.raises(config.ConfigError, match=r"other\.json: is no record of proofs"):
+        proofs.read_all()
+
+
+def test_the_readme_names_each_processor_and_the_age_of_its_proofs() -> None:
+    text = readme.tables(config.load(), sample.records())
+    lines = {line.split("|")[1].strip(): line for line in text.splitlines() if "|" in line}
+    assert lines["2.13"].endswith("| Intel with AMX |")
+    assert lines["2.15"].endswith("| AMD Zen 4 (older kernels) |")
+    assert lines["2.11"].endswith("| no record |")
+    amx = next(line for line in text.splitlines() if line.startswith("| **Intel with AMX**"))
+    assert "2026-01-01, 0123456: rows 6 at host, 2 at avx2 | not recorded |" in amx
+    zen = next(line for line in text.splitlines() if line.startswith("| **AMD Zen 4**"))
+    assert zen.count("older than the kernels") == 2
+    assert PASSED not in text
