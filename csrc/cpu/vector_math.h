@@ -125,42 +125,81 @@ LLTM_INLINE VDouble copy_sign(VDouble magnitude, VDouble sign) {
   return bit_cast<VDouble>(bit_cast<VLong>(magnitude) | (bit_cast<VLong>(sign) & INT64_MIN));
 }
 
-// 1 / (1 + exp(-x)) as a quotient of 1 or e by 1 + e, where e = exp(-|x|) cannot overflow. What was
-// rounded off e and 1 + e is kept, and goes into one Newton step of the quotient: the remainder
-// needs no better 1 / (1 + e) than the straight line that is 4 % off.
-template <class T, class V>
-LLTM_INLINE V sigmoid_of(V x) {
-  const auto [n, r, tail] = reduce<T>(clamp_low(negative(x), Constants<T>::kLowest));
-  const V power = lifted_power_of_two<T>(n) * Constants<T>::kUnlift;
-  const V q = r + tail;
-  const V significand = q + T(1);
-  const V e = significand * power;
-  const V e_low = (q - (significand - T(1))) * power;
-  const V sum = e + T(1);
-  const V sum_low = e - (sum - T(1)) + e_low;
-  const V above = x < T(0) ? e : broadcast(T(1));
-  const V above_low = x < T(0) ? e_low : V{};
-  const V quotient = above / sum;
-  const V remainder = (above - quotient * sum) + (above_low - quotient * sum_low);
-  return quotient + remainder * (T(1.457) - T(0.5) * sum);
+// x - a * b, rounded once.
+LLTM_INLINE VFloat minus_product(VFloat x, VFloat a, VFloat b) {
+  if constexpr (kHasFma) return x - a * b;
+  // Halves of 12 bits, whose products are exact.
+  const VFloat a_high = bit_cast<VFloat>(bit_cast<VInt>(a) & ~0xfff), a_low = a - a_high;
+  const VFloat b_high = bit_cast<VFloat>(bit_cast<VInt>(b) & ~0xfff), b_low = b - b_high;
+  return x - a_high * b_high - (a_high * b_low + a_low * b_high) - a_low * b_low;
+}
+LLTM_INLINE VDouble minus_product(VDouble x, VDouble a, VDouble b) {
+  if constexpr (kHasFma) return x - a * b;
+  constexpr int64_t high = ~0x7ffffffLL;
+  const VDouble a_high = bit_cast<VDouble>(bit_cast<VLong>(a) & high), a_low = a - a_high;
+  const VDouble b_high = bit_cast<VDouble>(bit_cast<VLong>(b) & high), b_low = b - b_high;
+  return x - a_high * b_high - (a_high * b_low + a_low * b_high) - a_low * b_low;
 }
 
-// Near 0 a polynomial, else 1 - 2 e / (1 + e) with e = exp(-2 |x|): there the fraction is small
-// enough for its own error not to count.
-LLTM_INLINE VFloat tanh_of(VFloat x) {
-  // (tanh(x) - x) / x^3 in x^2, for |x| <= 0.63
-  static constexpr float kTanh[] = {-0.333333343f, 0.133332998f,    -0.0539584607f,
-                                    0.0217625033f, -0.00832318701f, 0.00226950180f};
-  const VFloat a = absolute(x);
-  const VFloat u = a * a;
-  const VFloat near = a + a * u * polynomial(kTanh, u);
-  const VFloat e = exp_of_negative<float>(2.0f * negative(x)).exp;
-  const VFloat far = 1.0f - 2.0f * e / (e + 1.0f);
-  return copy_sign(a < 0.63f ? near : far, x);
+// A number and what was rounded off it.
+template <class V>
+struct Exact {
+  V value;
+  V low;
+};
+
+// x + y, where |x| >= |y| or x is 0.
+template <class V>
+LLTM_INLINE Exact<V> exact_sum(V x, V y) {
+  const V sum = x + y;
+  return {sum, y - (sum - x)};
 }
-LLTM_INLINE VDouble tanh_of(VDouble x) {
-  const VDouble m = exp_of_negative<double>(2.0 * negative(x)).expm1;
-  return copy_sign(-m / (m + 2.0), x);
+
+// above / below for 1 <= below <= 2, with one Newton step for what was rounded off. The remainder
+// needs no better 1 / below than the straight line that is 4 % off.
+template <class T, class V>
+LLTM_INLINE V quotient_of(const Exact<V>& above, const Exact<V>& below) {
+  const V quotient = above.value / below.value;
+  const V remainder =
+      minus_product(above.value, quotient, below.value) + (above.low - quotient * below.low);
+  return quotient + remainder * (T(1.457) - T(0.5) * below.value);
+}
+
+// expm1(x) / 2^n less 1 / 2^n - 1, and 2^n, for x <= 0 (or NaN).
+template <class V>
+struct ScaledExp {
+  Exact<V> q;
+  V scale;
+};
+
+template <class T, class V>
+LLTM_INLINE ScaledExp<V> scaled_exp(V x) {
+  const auto [n, r, tail] = reduce<T>(clamp_low(x, Constants<T>::kLowest));
+  return {exact_sum(r, tail), lifted_power_of_two<T>(n) * Constants<T>::kUnlift};
+}
+
+// 1 / (1 + exp(-x)) as a quotient of 1 or e by 1 + e, where e = exp(-|x|) cannot overflow.
+template <class T, class V>
+LLTM_INLINE V sigmoid_of(V x) {
+  const auto [q, scale] = scaled_exp<T>(negative(x));
+  const auto significand = exact_sum(broadcast(T(1)), q.value);
+  const V e = significand.value * scale;
+  const V e_low = (significand.low + q.low) * scale;
+  auto sum = exact_sum(broadcast(T(1)), e);
+  sum.low += e_low;
+  const Exact<V> above{x < T(0) ? e : broadcast(T(1)), x < T(0) ? e_low : V{}};
+  return quotient_of<T>(above, sum);
+}
+
+// -m / (2 + m) with m = expm1(-2 |x|).
+template <class T, class V>
+LLTM_INLINE V tanh_of(V x) {
+  const auto [q, scale] = scaled_exp<T>(T(2) * negative(x));
+  auto m = exact_sum(scale - T(1), scale * q.value);
+  m.low += scale * q.low;
+  auto sum = exact_sum(broadcast(T(2)), m.value);
+  sum.low += m.low;
+  return copy_sign(quotient_of<T>(Exact<V>{-m.value, -m.low}, sum), x);
 }
 
 template <class V>
@@ -180,8 +219,8 @@ LLTM_INLINE Elu<V> elu_of(V x, T alpha) {
 struct VectorMath {
   static LLTM_INLINE VFloat sigmoid(VFloat x) { return sigmoid_of<float>(x); }
   static LLTM_INLINE VDouble sigmoid(VDouble x) { return sigmoid_of<double>(x); }
-  static LLTM_INLINE VFloat tanh(VFloat x) { return tanh_of(x); }
-  static LLTM_INLINE VDouble tanh(VDouble x) { return tanh_of(x); }
+  static LLTM_INLINE VFloat tanh(VFloat x) { return tanh_of<float>(x); }
+  static LLTM_INLINE VDouble tanh(VDouble x) { return tanh_of<double>(x); }
   static LLTM_INLINE VFloat elu(VFloat x, float alpha) { return elu_of(x, alpha).value; }
   static LLTM_INLINE VDouble elu(VDouble x, double alpha) { return elu_of(x, alpha).value; }
   static LLTM_INLINE Elu<VFloat> elu_with_derivative(VFloat x, float alpha) {
