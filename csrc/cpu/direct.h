@@ -16,7 +16,7 @@ void product_panel(const Product<T>& args, int64_t column) {
   for (int64_t row = 0; row < args.rows; row += kTileRows) {
     const int64_t rows = at_most(kTileRows, args.rows - row);
     operands.a = args.a + row * args.a_row_stride;
-    multiply_in_blocks(tile_of<T, Vectors>(rows), operands, kSumBlock, &sums.at[0][0][0]);
+    tile_of<T, Vectors>(rows)(operands, &sums.at[0][0][0], false);
     for (int64_t i = 0; i < rows; ++i) {
       T* to = args.c + (row + i) * args.c_row_stride + column;
 #pragma GCC unroll 8
@@ -131,8 +131,8 @@ struct Turned {
                                        x,
                                        args.x_stride,
                                        args.depth};
-        multiply_in_blocks(tile_of<C, kBatchVectors>(at_most(kTileRows, states - state)), operands,
-                           kSumBlock, turned[state]);
+        tile_of<C, kBatchVectors>(at_most(kTileRows, states - state))(operands, turned[state],
+                                                                      false);
       }
       transpose_into(&turned[0][0], kBatch, kStates, kBatch, &z[gate][0][0], kStates, kStates);
     }
@@ -185,13 +185,48 @@ LLTM_INLINE C sum_of_lanes(vector_t<C> x) {
 
 constexpr int kDotStates = kVectorBytes == 64 ? 4 : 2;
 
+// Vectors of the depth in a block, for a lane sums one term of each.
+constexpr int64_t kDotBlock = 16;
+
+// Sums in registers, of kDotStates states or one: a block of the depth in `block`, the blocks
+// before it in `total`.
+template <int kGates, int States, class C>
+struct DotSums {
+  using V = vector_t<C>;
+  V total[kGates][States] = {};
+  V block[kGates][States] = {};
+
+  template <class Lanes>
+  LLTM_INLINE void add_products(const C* x, const C* const (&rows)[kGates][States], int64_t k,
+                                Lanes lanes) {
+    const V values = lanes.load_from(x + k);
+#pragma GCC unroll 4
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma GCC unroll 4
+      for (int i = 0; i < States; ++i) {
+        block[gate][i] += values * lanes.load_from(rows[gate][i] + k);
+      }
+    }
+  }
+  LLTM_INLINE void end_block() {
+#pragma GCC unroll 4
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma GCC unroll 4
+      for (int i = 0; i < States; ++i) {
+        total[gate][i] += block[gate][i];
+        block[gate][i] = V{};
+      }
+    }
+  }
+};
+
 // z[gate][i] = dot(x, weights[gate * S + column + i]) for the first States states.
 template <class Gates, class T, int States>
 void dot_products(const CellForward<T>& args, const compute_t<T>* x, int64_t column,
                   compute_t<T> (&z)[Gates::kGates][kWidth<T>], int at) {
+  using C = compute_t<T>;
   constexpr int kGates = Gates::kGates, width = kWidth<T>;
-  const compute_t<T>* rows[kGates][States];
-  vector_t<T> sum[kGates][States] = {};
+  const C* rows[kGates][States];
 #pragma GCC unroll 4
   for (int gate = 0; gate < kGates; ++gate) {
 #pragma GCC unroll 4
@@ -200,28 +235,21 @@ void dot_products(const CellForward<T>& args, const compute_t<T>* x, int64_t col
           args.weights + (gate * args.gates.state + column + at + i) * args.weights_stride;
     }
   }
+  DotSums<kGates, States, C> sums;
   int64_t k = 0;
-  for (; k + width <= args.depth; k += width) {
-    const vector_t<T> values = load(x + k);
-#pragma GCC unroll 4
-    for (int gate = 0; gate < kGates; ++gate) {
-#pragma GCC unroll 4
-      for (int i = 0; i < States; ++i) sum[gate][i] += values * load(rows[gate][i] + k);
-    }
+  while (k + width <= args.depth) {
+    const int64_t end = at_most(k + kDotBlock * width, args.depth - width + 1);
+    for (; k < end; k += width) sums.add_products(x, rows, k, Full{});
+    sums.end_block();
   }
   if (k < args.depth) {
-    const Tail lanes{args.depth - k};
-    const vector_t<T> values = lanes.load_from(x + k);
-#pragma GCC unroll 4
-    for (int gate = 0; gate < kGates; ++gate) {
-#pragma GCC unroll 4
-      for (int i = 0; i < States; ++i) sum[gate][i] += values * lanes.load_from(rows[gate][i] + k);
-    }
+    sums.add_products(x, rows, k, Tail{args.depth - k});
+    sums.end_block();
   }
 #pragma GCC unroll 4
   for (int gate = 0; gate < kGates; ++gate) {
 #pragma GCC unroll 4
-    for (int i = 0; i < States; ++i) z[gate][at + i] = sum_of_lanes<compute_t<T>>(sum[gate][i]);
+    for (int i = 0; i < States; ++i) z[gate][at + i] = sum_of_lanes<C>(sums.total[gate][i]);
   }
 }
 

@@ -130,9 +130,6 @@ constexpr int64_t kStraightRows = 1024;
 // Terms of a product's sums whose operands are in the caches at a time.
 constexpr int64_t kDepthBlock = 256;
 
-// Terms of a sum that are summed before their sum is added as one term.
-constexpr int64_t kSumBlock = 128;
-
 // Terms of a sum over all steps that are summed before their sum is added as one term. Errors grow
 // with the terms of a block and with the blocks, and short blocks cost time. With these such a sum
 // is as right as eager's, which adds one short sum a step.
@@ -248,6 +245,7 @@ constexpr int64_t kProductVectors = 2;
 
 struct KernelSet {
   const char* name;
+  int64_t sum_block;  // terms of a sum that are summed before their sum is added as one term
   Kernels<float> f32;
   Kernels<double> f64;
   Kernels<BFloat16> bf16;

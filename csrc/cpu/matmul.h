@@ -39,7 +39,7 @@ struct Block {
     pack_panel(args.b + depth_at * args.b_row_stride + column * args.b_column_stride,
                args.b_row_stride, args.b_column_stride, depth, columns, panel, packed_b);
     TileSums<T, vectors> sums;
-    TileOperands<T> operands{nullptr, 1, kTileRows, packed_b, panel, depth};
+    TileOperands<T> operands{nullptr, 1, kTileRows, packed_b, panel, depth, args.sum_block};
     if (!packed_a) operands.a_row_stride = args.a_row_stride;
     if (!packed_a) operands.a_column_stride = args.a_column_stride;
     for (int64_t i = 0; i < rows; i += kTileRows) {
@@ -48,7 +48,7 @@ struct Block {
       operands.a = packed_a
                        ? packed_a + i * depth
                        : args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride;
-      multiply_in_blocks(tile_of<T, vectors>(count), operands, args.sum_block, &sums.at[0][0][0]);
+      tile_of<T, vectors>(count)(operands, &sums.at[0][0][0], false);
       if (depth_at > 0) {
         write<true>(sums, to, count, columns);
       } else {

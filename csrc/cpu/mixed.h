@@ -2,7 +2,8 @@
 // Included like simd.h.
 #pragma once
 
-constexpr int kMixedVectors = 2;  // of b in a tile
+constexpr int kMixedVectors = 2;      // of b in a tile
+constexpr int64_t kMixedDepth = 128;  // terms whose operands are packed at a time
 template <class T>
 constexpr int64_t kMixedPanel = kMixedVectors * kWidth<T>;
 constexpr int64_t kMixedTiles = (kMixedRows + kTileRows - 1) / kTileRows;
@@ -27,7 +28,7 @@ void widen_panel(const T* from, int64_t row_stride, int64_t column_stride, int64
 // The rows of a that a block of c needs, for one block of the depth.
 template <class T>
 struct MixedRows {
-  alignas(kVectorBytes) float packed[kMixedTiles * kTileRows * kSumBlock];
+  alignas(kVectorBytes) float packed[kMixedTiles * kTileRows * kMixedDepth];
 
   // [row][depth], or [tile][depth][kTileRows] where a is transposed
   TileOperands<float> widen(const MixedProduct<T>& args, int64_t row, int64_t rows, int64_t k,
@@ -66,11 +67,11 @@ void mixed_block(const MixedProduct<T>& args, int64_t row, int64_t column) {
   const int64_t rows = at_most(kMixedRows, args.rows - row);
   const int64_t columns = at_most(kMixedColumns, args.columns - column);
   alignas(kVectorBytes) float sums[panels][kMixedRows][panel];
-  alignas(kVectorBytes) float packed_b[kSumBlock * panel];
+  alignas(kVectorBytes) float packed_b[kMixedDepth * panel];
   MixedRows<T> packed_a;
   // At least once: a product of depth 0 is all zeros.
-  for (int64_t k = 0; k == 0 || k < args.depth; k += kSumBlock) {
-    const int64_t depth = at_most(kSumBlock, args.depth - k);
+  for (int64_t k = 0; k == 0 || k < args.depth; k += kMixedDepth) {
+    const int64_t depth = at_most(kMixedDepth, args.depth - k);
     const TileOperands<float> of = packed_a.widen(args, row, rows, k, depth);
     for (int64_t p = 0; p * panel < columns; ++p) {
       widen_panel(args.b + k * args.b_row_stride + (column + p * panel) * args.b_column_stride,

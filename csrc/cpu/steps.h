@@ -55,7 +55,7 @@ struct ForwardPanel {
     const TileOperands<C> operands{
         of.rows + row * of.depth, of.depth, 1, of.packed + column * of.depth * kGates,
         kGates * kWidth<T>,       of.depth};
-    multiply_in_blocks(tile_of<C, kGates>(rows), operands, kSumBlock, &sums.at[0][0][0], add);
+    tile_of<C, kGates>(rows)(operands, &sums.at[0][0][0], add);
   }
 };
 
@@ -106,7 +106,7 @@ void backward_panel(const StepBackward<T>& args, int64_t panel) {
   for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
     const int64_t rows = at_most(kTileRows, args.gates.rows - row);
     operands.a = args.d_z_after + row * depth;
-    multiply_in_blocks(tile_of<C, vectors>(rows), operands, kSumBlock, &sums.at[0][0][0]);
+    tile_of<C, vectors>(rows)(operands, &sums.at[0][0][0], false);
     for (int64_t i = 0; i < rows; ++i) {
       for (int v = 0; v < vectors; ++v) {
         const int64_t column = first + v * width;

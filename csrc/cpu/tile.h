@@ -4,6 +4,11 @@
 // Rows of a tile: as many as leave registers for the vectors of b and one broadcast.
 constexpr int kTileRows = kVectorBytes == 64 ? 8 : 4;
 
+// Terms of a sum that are summed before their sum is added as one term: errors grow with the terms
+// of a block and with the blocks. Without a multiply-add each product is rounded as well, and the
+// blocks are shorter for it.
+constexpr int64_t kSumBlock = kHasFma ? 32 : 16;
+
 // Operands of a tile: sums [rows, Vectors * width] = a [rows, depth] b [depth, Vectors * width].
 template <class T>
 struct TileOperands {
@@ -13,37 +18,72 @@ struct TileOperands {
   const T* b;
   int64_t b_row_stride;
   int64_t depth;
+  int64_t block = kSumBlock;
+};
+
+// Keeps the compiler from seeing where a value comes from, so that it stays in its own register.
+template <class P>
+LLTM_INLINE P opaque(P pointer) {
+  asm("" : "+r"(pointer));
+  return pointer;
+}
+
+// One pointer to every third row: the two rows after it are one and two strides away, which an
+// address has room for. With an offset for each row the registers did not suffice.
+template <class T, int Rows>
+struct RowPointers {
+  static constexpr int kPointers = (Rows + 2) / 3;
+  const T* at[kPointers];
+
+  LLTM_INLINE RowPointers(const T* a, int64_t stride) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPointers; ++i) at[i] = opaque(a + 3 * i * stride);
+  }
+  LLTM_INLINE T value(int row, int64_t stride) const { return at[row / 3][row % 3 * stride]; }
+  LLTM_INLINE void advance(int64_t stride) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPointers; ++i) at[i] += stride;
+  }
 };
 
 // One function per number of rows and of vectors, never inlined: the epilogues, which are many,
-// stay out of them. a is broadcast, b is read in vectors; with `add`, the product is added as one
-// term to what sums has come with.
+// stay out of them. a is broadcast, b is read in vectors; with `add`, the product is added to what
+// sums has come with. A block of the depth is summed in registers and added in memory, which the
+// block after it need not wait for.
 template <class T, int Rows, int Vectors>
 __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, bool add) {
   using V = typename VectorOf<T>::type;
   constexpr int width = VectorOf<T>::width;
-  V sum[Rows][Vectors] = {};
-  const T* a = of.a;
+  RowPointers<T, Rows> a(of.a, of.a_row_stride);
   const T* b = of.b;
-  for (int64_t k = 0; k < of.depth; ++k, a += of.a_column_stride, b += of.b_row_stride) {
-    V vectors[Vectors];
+  const int64_t row_stride = of.a_row_stride, a_step = of.a_column_stride, b_step = of.b_row_stride;
+  int64_t left = of.depth;
+  const int64_t block = of.block;
+  do {
+    V sum[Rows][Vectors] = {};
+    int64_t terms = left < block ? left : block;
+    left -= terms;
+    for (; terms > 0; --terms, a.advance(a_step), b += b_step) {
+      V vectors[Vectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) vectors[v] = load(b + v * width);
+      for (int v = 0; v < Vectors; ++v) vectors[v] = load(b + v * width);
+#pragma GCC unroll 16
+      for (int row = 0; row < Rows; ++row) {
+        const V x = broadcast(a.value(row, row_stride));
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) sum[row][v] += x * vectors[v];
+      }
+    }
 #pragma GCC unroll 16
     for (int row = 0; row < Rows; ++row) {
-      const V x = broadcast(a[row * of.a_row_stride]);
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sum[row][v] += x * vectors[v];
+      for (int v = 0; v < Vectors; ++v) {
+        T* to = sums + (row * Vectors + v) * width;
+        store(to, add ? load(to) + sum[row][v] : sum[row][v]);
+      }
     }
-  }
-#pragma GCC unroll 16
-  for (int row = 0; row < Rows; ++row) {
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) {
-      T* to = sums + (row * Vectors + v) * width;
-      store(to, add ? load(to) + sum[row][v] : sum[row][v]);
-    }
-  }
+    add = true;
+  } while (left > 0);
 }
 
 template <class T>
@@ -72,16 +112,3 @@ struct alignas(kVectorBytes) TileSums {
 };
 
 LLTM_INLINE int64_t at_most(int64_t most, int64_t x) { return x < most ? x : most; }
-
-// The product as one term for each `block` of the depth, for errors grow with the terms of a sum.
-template <class T>
-LLTM_INLINE void multiply_in_blocks(TileProduct<T> tile, TileOperands<T> operands, int64_t block,
-                                    T* sums, bool add = false) {
-  const int64_t depth = operands.depth;
-  for (int64_t k = 0; k == 0 || k < depth; k += block) {
-    operands.depth = at_most(block, depth - k);
-    tile(operands, sums, add || k > 0);
-    operands.a += operands.depth * operands.a_column_stride;
-    operands.b += operands.depth * operands.b_row_stride;
-  }
-}

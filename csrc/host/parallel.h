@@ -81,7 +81,7 @@ void multiply_mixed(const Matrix<R>& c, const Matrix<const T>& a, const Matrix<c
 template <class Api, class T, class R>
 void multiply(const Matrix<R>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
   if constexpr (std::is_same_v<T, cpu::compute_t<T>>) {
-    multiply_computed<Api>(c, a, b, cpu::kSumBlock);
+    multiply_computed<Api>(c, a, b, cpu::kernels().sum_block);
   } else {
     multiply_mixed<Api>(c, a, b);
   }

@@ -3,6 +3,7 @@
 // with weights that were packed once, the gates in its epilogue.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -321,7 +322,8 @@ void weight_gradient(const WeightGradient<T>& args) {
   const auto d_z = dense(args.d_z, rows, gates).transposed();
   const auto steps = dense<const T>(x.data(), rows, width);
   if constexpr (is_computed_in<T>) {
-    multiply_computed<Api>(d_weights, d_z, steps, cpu::steps_sum_block(rows));
+    multiply_computed<Api>(d_weights, d_z, steps,
+                           std::min(cpu::steps_sum_block(rows), cpu::kernels().sum_block));
   } else {
     multiply_mixed<Api>(d_weights, d_z, steps);
   }
