@@ -23,8 +23,8 @@ TORCH = next(
     for release in MATRIX["torch"]
     if release["version"].startswith(f"{MATRIX['stable']['headers']}.")
 )
-# What is left of the suite without the tests of the conda packages.
-OF_THE_OP = ("--ignore=tests/conda",)
+# What is tested of every artifact.
+OF_THE_OP = "tests/op"
 # A file's tests stay in one process, as some share a build; files in the order of their names, or
 # the few long ones would come last. (pytest 9.2 knows no xdist_group: pytest-xdist issue 1386.)
 IN_PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -163,7 +163,7 @@ def wheel_tests(session: nox.Session) -> None:
     install(session, "test")
     session.install(f"torch=={TORCH}")
     session.install("--no-index", "--no-deps", "--force-reinstall", "--find-links=dist", "lltm")
-    session.run("pytest", *OF_THE_OP, *(session.posargs or IN_PARALLEL))
+    session.run("pytest", OF_THE_OP, *(session.posargs or IN_PARALLEL))
 
 
 @nox.session
@@ -226,7 +226,7 @@ def tomorrow(session: nox.Session) -> None:
     install(session, "build", "test")
     session.install(f"torch=={newest}")
     install_lltm(session)
-    shown = ("tests/test_equivalence.py", "tests/test_warnings.py")
+    shown = (f"{OF_THE_OP}/test_equivalence.py", f"{OF_THE_OP}/test_warnings.py")
     session.run("pytest", *(session.posargs or [*IN_PARALLEL, *shown]))
 
 
@@ -241,7 +241,7 @@ def report_nightly(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """Build with the CUDA kernels and run the op's tests on this machine's GPU; needs nvcc."""
     install_for_gpu(session, "build", "test")
-    session.run("pytest", *OF_THE_OP, *(session.posargs or IN_PARALLEL))
+    session.run("pytest", OF_THE_OP, *(session.posargs or IN_PARALLEL))
 
 
 @nox.session(name="cuda-report")
@@ -269,5 +269,5 @@ def sanitize_cuda(session: nox.Session) -> None:
     install_for_gpu(session, "build", "test")
     for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
         sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1"]
-        command = ["python", f"{session.bin}/pytest", "tests/test_cuda.py", *session.posargs]
+        command = ["python", f"{session.bin}/pytest", f"{OF_THE_OP}/test_cuda.py", *session.posargs]
         session.run(*sanitizer, *command, external=True)

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import memory
 import torch
-from benchmarks import floors, memory
+from benchmarks import floors
 from benchmarks.competitors import Competitor, NotHere, check
 from benchmarks.racing import Prepare, race, stopwatch
 from benchmarks.workloads import Problem, Row

@@ -47,7 +47,7 @@ def why_not() -> str | None:
 class TutorialCell(torch.autograd.Function):
     """The tutorial's lltm_cuda: X and one addmm by ATen, a kernel for the gates, both ways.
 
-    With its kernels in packed accessors (tests/cuda_variants), and, as in the tutorial, with the
+    With its kernels in packed accessors (tests/op/cuda_variants), and, as in the tutorial, with the
     gradient of the input computed whether or not it is wanted.
     """
 

@@ -16,7 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).parents[1])  # tests, as pytest's pythonpath has it
+TESTS = Path(__file__).parents[1]
+sys.path[:1] = [str(TESTS), str(TESTS / "op")]  # as pytest's pythonpath has it
 
 import torch  # noqa: E402 - behind the path
 from benchmarks import competitors, contest, floors, workloads  # noqa: E402 - after sys.path

@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).parents[1])  # tests, as pytest's pythonpath has it
+    TESTS = Path(__file__).parents[1]
+    sys.path[:1] = [str(TESTS), str(TESTS / "op")]  # as pytest's pythonpath has it
 
 import torch
 from benchmarks import compiled, floors

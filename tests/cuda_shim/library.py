@@ -21,7 +21,7 @@ import lltm
 from lltm import _library, ops
 
 HERE = Path(__file__).parent
-VARIANTS = HERE.parent / "cuda_variants"
+VARIANTS = HERE.parent / "op" / "cuda_variants"
 INSTALLED = Path(lltm.__file__).parent  # csrc/ travels in the wheel
 NAMESPACE = "lltm_cuda_shim"
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")

@@ -44,8 +44,6 @@ SPEED_LIMIT_S = 300.0
 # How long each problem is raced in a row; `nox -s bench` takes its time.
 RACE_S = 0.4
 BENCHMARKS = ROOT / "tests" / "benchmarks"
-# They need the tool's own dependencies, which a row's environment has none of.
-TESTS_OF_THE_TOOL = ("tests/conda",)
 
 # What CPython's faulthandler prints for a signal that ends a test worker.
 FATAL = re.compile(
@@ -281,7 +279,6 @@ class RowRun:
                 [str(ROOT / path) for path in suite.paths],
                 [
                     *suite.arguments,
-                    *(f"--ignore={ROOT / path}" for path in TESTS_OF_THE_TOOL),
                     f"--junitxml={junit}",
                     # The suite records properties, which xunit2, the default, has no place for.
                     "--override-ini=junit_family=xunit1",

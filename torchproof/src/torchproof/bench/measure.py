@@ -106,7 +106,7 @@ class Measurer:
 
     def result(self, part: Part) -> Path:
         """Where a part's JSON lies; the name changes with the sources and the options."""
-        key = source_hash(*SOURCES, "tests/benchmarks", "tests/cases.py")[:12]
+        key = source_hash(*SOURCES, "tests/benchmarks", "tests/op")[:12]
         options = f"{self.scope}-{self.seconds:g}-{self.select or 'all'}".replace("/", "_")
         return self.folder / "raw" / f"{part.name}-{options}-{key}.json"
 

@@ -50,7 +50,7 @@ SOURCES = (
     "recipe",
 )
 # What lltm-tests is made of on top.
-TESTS = ("tests",)
+TESTS = ("tests/op",)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import cases
+import memory
 import pytest
 import torch
-from benchmarks import memory
 from cases import BENCHMARK_CASES, Case
 
 import lltm

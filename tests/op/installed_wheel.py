@@ -1,0 +1,27 @@
+"""Refuses to test a source tree; one thread, for every test."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+
+import lltm
+
+SOURCE_TREE = Path(__file__).parents[2] / "lltm"
+if Path(lltm.__file__).parent == SOURCE_TREE:
+    raise pytest.UsageError(
+        f"lltm was imported from the source tree {SOURCE_TREE}, the suite tests an installed "
+        "wheel; run `pip install .` and start pytest, not `python -m pytest`"
+    )
+
+# Torch holds a million objects that stay: looking through them for cycles took a tenth of the time.
+gc.set_threshold(20_000, 20, 100)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """The suite runs in parallel processes; tests about threads set their own number."""
+    torch.set_num_threads(1)
