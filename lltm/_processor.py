@@ -133,7 +133,8 @@ class Processor:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values."""
-        return {"title": self.title, **asdict(self)}
+        sets = list(self.instruction_sets)
+        return {"title": self.title, **asdict(self), "instruction_sets": sets}
 
 
 def from_json(value: dict[str, Any]) -> Processor:

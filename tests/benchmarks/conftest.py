@@ -12,7 +12,7 @@ from benchmarks.competitors import Competitor
 from benchmarks.workloads import Row
 
 import lltm
-from lltm import _library
+from lltm import _library, _processor
 
 SLOW = ("compile",)
 """Takes most of a minute before its first result on a sequence."""
@@ -78,7 +78,11 @@ def pytest_benchmark_update_machine_info(
         "version": lltm.__version__,
         "binding": _library.build().binding,
         "compiler": _library.build().compiler,
-        "instruction_set": torch.ops.lltm.cpu_capability(),
+    }
+    machine_info["processor"] = _processor.read().to_json()
+    machine_info["instruction_sets_in_use"] = {
+        "lltm": torch.ops.lltm.cpu_capability(),
+        **_processor.in_use(),
     }
     machine_info["torch"] = torch.__version__
     if config.getoption("--rows") == "cuda":

@@ -84,7 +84,7 @@ def test_explanation(tmp_path: Path) -> None:
     assert facts["sound"] is True
     assert facts["lltm"] == lltm.__version__
     assert facts["torch"] == torch.__version__
-    assert facts["processor"] == json.loads(json.dumps(_processor.read().to_json()))
+    assert facts["processor"] == _processor.read().to_json()
     assert facts["instruction_sets_in_use"] == {
         "lltm": torch.ops.lltm.cpu_capability(),
         **_processor.in_use(),

@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from torchproof.bench import __main__ as command
 from torchproof.bench import document, measure
 from torchproof.bench.compare import compare
 from torchproof.bench.figures import LSTM, OTHER, OURS, BenchError, Entry, Figure, Row, Run
+from torchproof.files import KERNELS, source_hash
+from torchproof.page.sample import AMX, ZEN4
 
-HARDWARE = {"processor": "AMD EPYC", "cores": 2, "instruction_set": "avx512"}
+if TYPE_CHECKING:
+    from torchproof.processor import Processor
+
+HARDWARE = {"processor": ZEN4.to_json(), "in_use": {"lltm": "avx512", "ATen": "AVX512"}}
 OTHERS = ("premultiplied", "torchscript", "compile", "aten")
 
 
@@ -105,8 +110,30 @@ def test_more_memory_is_a_regression_of_its_own(what: str) -> None:
 
 
 def test_other_hardware_is_refused_in_one_sentence() -> None:
+    larger = dataclasses.replace(ZEN4, cores=64).to_json()
     with pytest.raises(BenchError, match="other hardware, cores 2 not 64; times compare on one"):
-        compare(run(*STORED.rows, cores=64), STORED)
+        compare(run(*STORED.rows, processor=larger), STORED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"processor": AMX.to_json()}, "title 'AMD Zen 4' not 'Intel with AMX'"),
+        ({"in_use": {"lltm": "avx2", "ATen": "AVX2"}}, "lltm 'avx512' not 'avx2'"),
+    ],
+)
+def test_another_processor_or_level_is_other_hardware(
+    changes: dict[str, Any], difference: str
+) -> None:
+    with pytest.raises(BenchError, match=difference):
+        compare(run(*STORED.rows, **changes), STORED)
+
+
+def test_what_a_stored_run_does_not_know_is_not_compared() -> None:
+    known = {"stepping": None, "caches": {}, "instruction_sets": ("avx512f",)}
+    older = dataclasses.replace(ZEN4, **known).to_json()
+    stored = run(*STORED.rows, processor=older, in_use={"lltm": "avx512"})
+    assert compare(STORED, stored).regressions == ()
 
 
 def test_runs_without_a_row_in_common_are_refused() -> None:
@@ -150,7 +177,7 @@ def test_without_a_regression_it_succeeds_and_writes_the_run(
     stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert bench(monkeypatch, STORED, "--compare", str(stored)) == 0
-    assert command.read_stored(command.BUILD / "bench.json") == STORED
+    assert document.read(command.BUILD / "bench.json") == STORED
     assert (command.BUILD / "cell-float32-1.svg").is_file()
 
 
@@ -179,44 +206,104 @@ def test_a_stored_run_that_is_none_is_refused_before_anything_runs(
     assert "bad.json" in capsys.readouterr().out.replace("\n", "")
 
 
-# The run of record --------------------------------------------------------------------------------
+# The records --------------------------------------------------------------------------------------
 
 
-def test_the_document_holds_the_tables_of_the_run_of_record() -> None:
-    text = document.PATH.read_text(encoding="utf-8")
-    assert document.render(command.read_stored(document.CPU.path), text) == text
+def test_the_committed_pages_are_those_of_the_records() -> None:
+    assert document.check() == ()
+
+
+def test_every_processor_has_a_record_of_its_own_file() -> None:
+    for record in document.records():
+        assert document.path(record.processor).is_file()
 
 
 def test_a_document_without_its_marks_is_refused() -> None:
-    with pytest.raises(BenchError, match=r"docs/benchmarks\.md: expected the marks"):
-        document.render(STORED, "no marks")
+    with pytest.raises(BenchError, match=r"benchmarks\.md: expected the marks"):
+        document.between(document.CPU_MARKS, "", "no marks", document.PATH)
 
 
-def test_a_run_of_record_is_stored_and_shown(
-    stored: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Pages with marks and nothing between, and no record."""
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    for name, file, marks in (
+        ("PATH", tmp_path / "benchmarks.md", (*document.CPU_MARKS, *document.CUDA_MARKS)),
+        ("README", tmp_path / "README.md", document.README_MARKS),
+    ):
+        file.write_text("\n".join(("above", *marks, "below")))
+        monkeypatch.setattr(document, name, file)
+    monkeypatch.setattr(document, "FOLDER", folder)
+    monkeypatch.setattr(document, "CUDA", folder / "cuda.json")
+    monkeypatch.setattr(document, "ROOT", tmp_path)
+    (folder / "parts.json").write_text("{}")
+    return folder
+
+
+def on(processor: Processor, speed: float, kernels: str = "") -> Run:
+    forward = row("forward", entry("native", OURS, speed))
+    return dataclasses.replace(run(forward, processor=processor.to_json()), kernels=kernels)
+
+
+def test_a_record_is_kept_for_each_processor_and_the_worst_is_named(docs: Path) -> None:
+    document.store(on(ZEN4, 3.0))
+    document.store(on(AMX, 2.5))
+    zen4 = (docs / "amd-zen-4.json").read_bytes()
+    document.store(on(AMX, 2.2, kernels=source_hash(*KERNELS)))
+    assert (docs / "amd-zen-4.json").read_bytes() == zen4
+    assert [record.processor for record in document.records()] == [ZEN4, AMX]
+    page, readme = document.PATH.read_text(), document.README.read_text()
+    (line,) = (line for line in page.splitlines() if "forward, native | times" in line)
+    assert "| at least 2.0 | 2.20 | Intel with AMX |" in line
+    assert "forward, native: times as fast as eager | at least 2.0 | 2.20 | Intel" in readme
+    (older,) = (line for line in page.splitlines() if "older than the kernels" in line)
+    assert "AMD Zen 4" in older
+    assert "| 16x32x128 | forward | 100.0 |" in (docs / "intel-with-amx.md").read_text()
+    assert all(text.startswith("above") and text.endswith("below") for text in (page, readme))
+
+
+def test_a_record_not_made_into_pages_is_found(docs: Path) -> None:
+    document.store(on(ZEN4, 3.0))
+    assert document.check() == ()
+    (docs / "amd-zen-4.json").write_text(json.dumps(on(ZEN4, 1.5).to_json()))
+    assert [line.partition(":")[0] for line in document.check()] == [
+        "benchmarks/amd-zen-4.md",
+        "benchmarks.md",
+        "README.md",
+    ]
+
+
+def test_compare_without_a_file_takes_the_record_of_this_processor(
+    docs: Path,
+    stored: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(document, "PATH", tmp_path / "benchmarks.md")
-    record = dataclasses.replace(document.CPU, path=tmp_path / "benchmarks" / "cpu.json")
-    monkeypatch.setattr(document, "CPU", record)
-    document.PATH.write_text(f"above\n{record.begin}\nold\n{record.end}\nbelow\n")
-    assert bench(monkeypatch, STORED, "--write") == 0
-    text = document.PATH.read_text(encoding="utf-8")
-    assert text.startswith("above\n")
-    assert text.endswith("below\n")
-    assert "old" not in text
-    assert "| 16x32x128 | backward | 100.0 |" in text
-    assert command.read_stored(record.path) == STORED
+    monkeypatch.setattr(command.processor, "read", lambda: ZEN4)
+    document.store(on(AMX, 9.0))
+    assert bench(monkeypatch, on(ZEN4, 1.5), "--compare") == 2
+    told = " ".join(capsys.readouterr().out.split())
+    assert "there is no record of this processor, AMD Zen 4, in docs/benchmarks" in told
+    document.store(on(ZEN4, 3.0))
+    assert bench(monkeypatch, on(ZEN4, 1.5), "--compare") == 1
+    assert bench(monkeypatch, on(ZEN4, 3.0), "--compare") == 0
 
 
-def test_a_run_on_a_gpu_has_a_place_of_its_own() -> None:
-    text = document.PATH.read_text(encoding="utf-8")
-    on_gpu = run(row("forward", entry("stable", OURS, 2.0)), gpu="NVIDIA H200")
-    made = document.render(on_gpu, text)
-    cpu, _, cuda = text.partition(document.CUDA.begin)
-    assert made.startswith(cpu + document.CUDA.begin)
-    assert cuda.startswith("\n\nNot run")
-    assert "NVIDIA H200" in made.removeprefix(cpu)
-    assert "achieved" in made.removeprefix(cpu)
+def test_a_run_is_stored_by_the_command(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "BUILD", docs.parent / "bench")
+    assert bench(monkeypatch, on(ZEN4, 3.0), "--write") == 0
+    assert document.records() == (on(ZEN4, 3.0),)
+
+
+def test_a_run_on_a_gpu_has_a_place_of_its_own(docs: Path) -> None:
+    document.store(on(ZEN4, 3.0))
+    document.store(run(row("forward", entry("stable", OURS, 2.0)), gpu="NVIDIA H200"))
+    assert [record.processor for record in document.records()] == [ZEN4]
+    cpu, _, cuda = document.PATH.read_text().partition(document.CUDA_MARKS[0])
+    assert "NVIDIA H200" not in cpu
+    assert "NVIDIA H200" in cuda
+    assert "achieved" in cuda
 
 
 # Without a GPU ------------------------------------------------------------------------------------

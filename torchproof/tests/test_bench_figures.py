@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from torchproof.bench import figures, page, plots, tables
 from torchproof.bench.figures import BenchError, Figure
+from torchproof.page.sample import ZEN4
 
 
 def entrant(name: str, kind: str, data: list[float], contest: str = "one") -> dict[str, Any]:
@@ -24,12 +25,12 @@ def document(*entrants: dict[str, Any]) -> dict[str, Any]:
             "machine": "x86_64",
             "python_version": "3.11.7",
             "torch": "2.13.0",
-            "cpu": {"brand_raw": "AMD EPYC", "family": 25, "model": 17, "count": 2},
+            "processor": ZEN4.to_json(),
+            "instruction_sets_in_use": {"lltm": "avx512", "ATen": "AVX512", "MKL": None},
             "lltm": {
                 "version": "0.1.0",
                 "binding": "stable",
                 "compiler": "g++ 12.2.0",
-                "instruction_set": "avx512",
             },
         },
         "benchmarks": list(entrants),

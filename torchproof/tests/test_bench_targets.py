@@ -87,6 +87,23 @@ def test_a_target_of_one_binding_asks_that_binding_only() -> None:
     assert found["cell 16x32x128 forward, stable: times as fast as eager"].reached
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "worst"),
+    [(3.6, 3.4, "b"), (3.6, 4.0, "a"), (3.4, 3.3, "b"), (9.0, None, "b"), (3.4, None, "a")],
+)
+def test_the_worst_record_is_named_and_one_that_has_not_measured_is_worse_than_reached(
+    first: float, second: float | None, worst: str
+) -> None:
+    runs = {
+        name: Run({}, {}, "", (sequence("64x16x32x128", entry("stable", OURS, speed)),))
+        if speed
+        else Run({}, {}, "", ())
+        for name, speed in (("a", first), ("b", second))
+    }
+    found = {f"{o.target.work}: {o.target.unit}": name for name, o in targets.worst(runs)}
+    assert found[SPEED] == worst
+
+
 # On a GPU -----------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from torchproof import config, copies, proofs, readme, report, rules
+from torchproof.bench import document
+from torchproof.bench.figures import BenchError
 from torchproof.conda import variants
 from torchproof.machine import Machine, this_machine
 from torchproof.plan import Placed, expand, place, select
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # Committed files that are made from matrix.toml: each module can check() and write() its own.
-MADE = (readme, variants, copies)
+MADE = (readme, variants, copies, document)
 BUILD = config.ROOT / "build" / "matrix"
 INTERRUPTED = 130
 
@@ -104,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
         if chosen.select:
             placed = select(placed, chosen.select)
         commit = proofs.clean_commit() if chosen.record else None
-    except (config.ConfigError, proofs.Unrecordable) as error:
+    except (config.ConfigError, proofs.Unrecordable, BenchError) as error:
         console.print(f"error: {error}", style="red", highlight=False, markup=False)
         return 2
     if chosen.list:

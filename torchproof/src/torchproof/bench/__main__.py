@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from torchproof import processor
 from torchproof.bench import compare, document, figures, measure, page, plots, tables
 from torchproof.bench.figures import BenchError, Run
 from torchproof.config import ROOT
@@ -20,6 +21,8 @@ BUILD = ROOT / "build" / "bench"
 BUILD_CUDA = ROOT / "build" / "bench-cuda"
 MATRIX_REPORT = ROOT / "build" / "matrix" / "index.html"
 INTERRUPTED = 130
+RECORD = Path()
+"""What `--compare` means without a file."""
 NOT_RUN = 3
 """Neither right (0) nor wrong (1): nothing was measured."""
 
@@ -60,14 +63,19 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--compare",
         type=Path,
+        nargs="?",
+        const=RECORD,
         metavar="STORED.json",
-        help="name what is slower than in a stored bench.json; exit 1 if anything is",
+        help="name what is slower than in a stored bench.json, by default this processor's record "
+        "in docs/benchmarks; exit 1 if anything is",
     )
     parser.add_argument(
         "--resume", action="store_true", help="keep what unchanged sources have measured"
     )
     parser.add_argument(
-        "--write", action="store_true", help="make this run the one of docs/benchmarks.md"
+        "--write",
+        action="store_true",
+        help="make this run the record of this processor in docs/benchmarks",
     )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     return parser.parse_args(argv)
@@ -78,13 +86,13 @@ def main(argv: list[str] | None = None) -> int:
     chosen = arguments(argv)
     console = Console(stderr=chosen.json, width=None if sys.stdout.isatty() else 160)
     try:
-        stored = read_stored(chosen.compare) if chosen.compare else None
+        stored = read_stored(chosen.compare, chosen.scope) if chosen.compare is not None else None
         if chosen.scope == "cuda" and (reason := measure.why_no_gpu()):
             console.print(f"bench-cuda: not run: {reason}", style="yellow", markup=False)
             return NOT_RUN
         run, right = measure_all(chosen, console)
         if chosen.write:
-            document.write(run)
+            document.store(run)
         folder = build_folder(chosen.scope)
         return report(run, stored, console, folder, as_json=chosen.json) or (0 if right else 1)
     except BenchError as error:
@@ -100,18 +108,21 @@ def build_folder(scope: str) -> Path:
     return BUILD_CUDA if scope == "cuda" else BUILD
 
 
-def read_stored(path: Path) -> Run:
-    """A stored run.
+def read_stored(path: Path, scope: str) -> Run:
+    """A stored run: the file's, or this processor's record.
 
     Raises:
-        BenchError: the file is missing or something else.
+        BenchError: there is none, or the file is something else.
     """
-    try:
-        return figures.from_json(json.loads(path.read_text(encoding="utf-8")), str(path))
-    except (OSError, json.JSONDecodeError) as error:
-        raise BenchError(
-            f"--compare {path}: {error}; give a bench.json of an earlier run"
-        ) from error
+    if path == RECORD:
+        here = processor.read()
+        path = document.CUDA if scope == "cuda" else document.path(here)
+        if not path.is_file():
+            raise BenchError(
+                f"--compare: there is no record of this processor, {here.title}, in "
+                f"docs/benchmarks; make one with --full --write, or give a file"
+            )
+    return document.read(path)
 
 
 def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:

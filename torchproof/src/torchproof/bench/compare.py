@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchproof.bench.figures import EAGER, OTHER, OURS, BenchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from torchproof.bench.figures import Entry, Row, Run
 
@@ -80,10 +80,10 @@ def compare(now: Run, stored: Run) -> Comparison:
     Raises:
         BenchError: the runs are of different hardware, or have no row in common.
     """
-    if now.hardware != stored.hardware:
+    if differences := _differences(stored, now):
         raise BenchError(
-            f"the stored run is of other hardware, {_differences(stored, now)}; times compare on "
-            "one machine only: store a run made here"
+            f"the stored run is of other hardware, {differences}; times compare on one machine "
+            "only: store a run made here"
         )
     pairs = list(_pairs(now, stored))
     ours = [(row, new, old) for row, new, old in pairs if new.kind == OURS]
@@ -102,10 +102,26 @@ def compare(now: Run, stored: Run) -> Comparison:
 
 
 def _differences(stored: Run, now: Run) -> str:
-    keys = [key for key in now.hardware if stored.hardware.get(key) != now.hardware[key]]
+    """What the stored run knows of its hardware and is not so here; empty where all is."""
+    old, new = _facts(stored.hardware), _facts(now.hardware)
     return ", ".join(
-        f"{key} {stored.hardware.get(key)!r} not {now.hardware[key]!r}" for key in keys
+        f"{name} {value!r} not {new.get(name)!r}"
+        for name, value in old.items()
+        if value is not None and value != new.get(name)
     )
+
+
+def _facts(hardware: Mapping[str, Any]) -> dict[str, Any]:
+    """Every fact by its name; of a list, each member is one."""
+    found: dict[str, Any] = {}
+    for name, value in hardware.items():
+        if isinstance(value, dict):
+            found |= _facts(value)
+        elif isinstance(value, (list, tuple)):
+            found |= dict.fromkeys(value, True)
+        else:
+            found[name] = value
+    return found
 
 
 def _pairs(now: Run, stored: Run) -> Iterator[tuple[Row, Entry, Entry]]:

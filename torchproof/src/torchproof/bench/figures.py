@@ -11,8 +11,13 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torchproof import processor
+from torchproof.files import KERNELS, source_hash
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from torchproof.processor import Processor
 
 OURS, OTHER, LSTM, FLOOR = "ours", "other", "lstm", "floor"
 EAGER = "eager"
@@ -121,17 +126,29 @@ class Run:
         software: what was timed, and on what it ran.
         made: when, ISO 8601.
         rows: its rows.
+        kernels: the hash of the kernels' sources; empty where it was not kept.
     """
 
     hardware: dict[str, Any]
     software: dict[str, Any]
     made: str
     rows: tuple[Row, ...]
+    kernels: str = ""
 
     @property
     def on_gpu(self) -> bool:
         """Whether it ran on a GPU."""
         return "gpu" in self.hardware
+
+    @property
+    def processor(self) -> Processor:
+        """What its CPU was."""
+        return processor.from_json(self.hardware["processor"])
+
+    @property
+    def current(self) -> bool:
+        """Whether the kernels are still those that were timed."""
+        return self.kernels == source_hash(*KERNELS)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values."""
@@ -146,11 +163,13 @@ def from_json(value: Any, source: str) -> Run:
     """
     try:
         rows = tuple(_row_from_json(row) for row in value["rows"])
-        return Run(**{**value, "rows": rows})
+        run = Run(**{**value, "rows": rows})
+        processor.from_json(run.hardware["processor"])
     except (KeyError, TypeError) as error:
         raise BenchError(
             f"{source} is not a run of `nox -s bench` (its bench.json): {error!r}; store a new one"
         ) from error
+    return run
 
 
 def _row_from_json(value: Mapping[str, Any]) -> Row:
@@ -174,7 +193,8 @@ def from_pytest_benchmark(documents: Sequence[Mapping[str, Any]]) -> Run:
     gpu = dict(machine.get("gpu", {}))
     versions = {key: gpu.pop(key) for key in ("driver", "cuda", "cudnn", "kernels") if key in gpu}
     return Run(
-        hardware=({"gpu": gpu.pop("name"), **gpu} if gpu else {}) | _processor(machine),
+        hardware=({"gpu": gpu.pop("name"), **gpu} if gpu else {})
+        | {"processor": machine["processor"], "in_use": machine["instruction_sets_in_use"]},
         software={
             "lltm": machine["lltm"]["version"],
             "binding": machine["lltm"]["binding"],
@@ -185,19 +205,8 @@ def from_pytest_benchmark(documents: Sequence[Mapping[str, Any]]) -> Run:
         },
         made=max(document["datetime"] for document in documents),
         rows=tuple(_rows(entry for document in documents for entry in document["benchmarks"])),
+        kernels=source_hash(*KERNELS),
     )
-
-
-def _processor(machine: Mapping[str, Any]) -> dict[str, Any]:
-    cpu = machine["cpu"]
-    return {
-        "processor": cpu.get("brand_raw", "unknown"),
-        "family": cpu.get("family"),
-        "model": cpu.get("model"),
-        "architecture": machine["machine"],
-        "cores": cpu.get("count"),
-        "instruction_set": machine["lltm"]["instruction_set"],
-    }
 
 
 def _rows(benchmarks: Iterable[Mapping[str, Any]]) -> Iterator[Row]:

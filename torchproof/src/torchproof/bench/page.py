@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchproof import page
-from torchproof.bench import plots, tables, targets
+from torchproof.bench import document, plots, tables, targets
 
 if TYPE_CHECKING:
     from torchproof.bench.compare import Comparison
@@ -25,6 +25,7 @@ def render(run: Run, comparison: Comparison | None, *, matrix: str | None) -> st
         .get_template("bench.html")
         .render(
             run=run,
+            hardware=list(document.hardware(run)),
             sections=list(tables.sections(run)),
             plots=[plot for _, plot in plots.speed(run)],
             legend=tables.legend(run),

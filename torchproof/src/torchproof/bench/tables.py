@@ -165,7 +165,7 @@ CUDA_COLUMNS: dict[str, Callable[[Row, Entry], str]] = {
     "saved": _saved,
     "peak": _peak,
 }
-TARGET_HEADINGS = ("work", "figure", "to reach", "worst", "in", "good", "")
+TARGET_HEADINGS = ("work", "figure", "target", "worst", "in", "good", "")
 STYLES = {"ahead": "green", "behind": "bold red", "": ""}
 
 
@@ -185,7 +185,7 @@ def table(run: Run) -> RenderableType:
 
 
 def _targets(run: Run) -> Table:
-    made = Table(title="To reach", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(title="Targets", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in TARGET_HEADINGS:
         made.add_column(heading)
     for outcome in targets.outcomes(run):
@@ -204,6 +204,13 @@ def target_cells(outcome: targets.Outcome) -> tuple[str, ...]:
     return target.work, target.unit, target.bound, worst, outcome.where, count, word
 
 
+def won(run: Run) -> str:
+    """In how many of its races one of ours is the fastest way to compute the LLTM."""
+    races = [(row, entry) for row in run.rows for entry in row.of_kind(OURS)]
+    ahead = sum(_mark(row, entry) == "ahead" for row, entry in races)
+    return f"{ahead} of {len(races)}"
+
+
 def verdicts(run: Run) -> list[Text]:
     """In words: the rows where one of ours is not the fastest way to compute the LLTM."""
     behind = [
@@ -213,8 +220,7 @@ def verdicts(run: Run) -> list[Text]:
         for entry in row.of_kind(OURS)
         if _mark(row, entry) == "behind"
     ]
-    total = sum(len(row.of_kind(OURS)) for row in run.rows)
-    head = f"ours ahead of everyone else in {total - len(behind)} of {total} races"
+    head = f"ours ahead of everyone else in {won(run)} races"
     return [Text(head, style="bold"), *(Text(f"behind: {line}", style="red") for line in behind)]
 
 

@@ -236,6 +236,24 @@ def outcomes(run: Run) -> Iterator[Outcome]:
         yield Outcome(target, worst, f"{row}, {entry}", good, len(found), complete)
 
 
+def worst(runs: Mapping[str, Run]) -> Iterator[tuple[str, Outcome]]:
+    """For every target, the record that is furthest from it, its outcome there, and its name.
+
+    A record that has not measured a target is further than any figure: it proves nothing.
+    """
+    by_run = {name: list(outcomes(run)) for name, run in runs.items()}
+    for at, target in enumerate(TARGETS):
+        found = [(name, each[at]) for name, each in by_run.items()]
+        sign = -1 if target.at_least else 1
+        yield max(found, key=lambda pair: _distance(pair[1], sign))
+
+
+def _distance(outcome: Outcome, sign: int) -> tuple[int, float]:
+    """Missed before not all measured before reached; then the figure."""
+    order = {False: 2, None: 1, True: 0}[outcome.reached]
+    return order, sign * (outcome.worst or 0.0)
+
+
 def _values(run: Run, target: Target) -> Iterator[tuple[float, str, str]]:
     for row in run.rows:
         if any(getattr(row, key) != value for key, value in target.rows.items()):
