@@ -1,9 +1,9 @@
-"""Make the wheel: its metadata here and without torch, its library in setup_library.py.
+"""Make the wheel: its metadata here and without torch, its library in build_support.
 
 Environment:
     LLTM_BINDING: ``stable`` (default; every torch from TORCH_TARGET on) or ``native`` (the torch it
         is built on, needs ``--no-build-isolation``).
-    LLTM_CUDA: ``1`` builds the CUDA kernels, too; setup_cuda.py says what that takes.
+    LLTM_CUDA: ``1`` builds the CUDA kernels, too; build_support/cuda.py says what that takes.
     LLTM_DEBUG: ``1`` for assertions and debug information.
     CXX, CC: the compiler; on Windows ``clang-cl`` unless named.
 """
@@ -18,13 +18,13 @@ from setuptools.command.bdist_wheel import bdist_wheel
 
 # A build backend does not put the project's folder there.
 sys.path.insert(0, str(Path(__file__).absolute().parent))
-from setup_variant import package_version
+from build_support.variant import package_version
 
 # What pip asks for before a wheel, and what a source distribution takes.
 WITHOUT_LIBRARY = {"dist_info", "egg_info", "sdist"}
 
 
-class Wheel(bdist_wheel):
+class Wheel(bdist_wheel):  # type: ignore[misc]  # setuptools carries no types
     """A wheel for any CPython of this platform: it contains a library, but no extension module."""
 
     def get_tag(self) -> tuple[str, str, str]:
@@ -33,12 +33,12 @@ class Wheel(bdist_wheel):
 
 
 if WITHOUT_LIBRARY.isdisjoint(sys.argv):
-    import setup_library
+    from build_support import library
 
     setup(
         version=package_version(),
-        ext_modules=setup_library.libraries(),
-        cmdclass={"build_ext": setup_library.Build, "bdist_wheel": Wheel},
+        ext_modules=library.libraries(),
+        cmdclass={"build_ext": library.Build, "bdist_wheel": Wheel},
     )
 else:
     setup(version=package_version())

@@ -57,7 +57,7 @@ def compiler_flags(architecture: str, host: tuple[str, ...]) -> list[str]:
 
 
 def link_flags() -> list[str]:
-    """CUDA's runtime, inside the library, as in the wheel (``setup_cuda.static_runtime``)."""
+    """CUDA's runtime, in the library, as in the wheel (``build_support.cuda.static_runtime``)."""
     folder = home()
     assert folder is not None
     static = (folder / name / "libcudart_static.a" for name in ("lib64", "lib"))

@@ -22,7 +22,7 @@ OURS, OTHER, LSTM = "ours", "other", "lstm"
 """Kinds. An LSTM computes something else, with four gates; all others compute the LLTM and are
 checked against the reference before they are timed."""
 SHIPPED_FLAGS = ("-O3", "-g0")
-"""What setup_library.py optimises with."""
+"""What build_support/library.py optimises with."""
 
 
 class NotHere(Exception):  # noqa: N818 - what a report says, not a fault

@@ -204,7 +204,7 @@ def test_what_builds_a_wheel_needs_no_posix() -> None:
 
 
 PYPROJECT = config.read_toml(config.ROOT / "pyproject.toml")
-SETUP = (config.ROOT / "setup_library.py").read_text(encoding="utf-8")
+SETUP = (config.ROOT / "build_support/library.py").read_text(encoding="utf-8")
 
 
 def test_the_package_asks_for_the_torch_of_the_matrix() -> None:

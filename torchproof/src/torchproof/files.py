@@ -19,9 +19,7 @@ SOURCES = (
     "csrc",
     "lltm",
     "setup.py",
-    "setup_cuda.py",
-    "setup_library.py",
-    "setup_variant.py",
+    "build_support",
     "pyproject.toml",
 )
 # The part of them that computes: what is proven or timed is so of these.

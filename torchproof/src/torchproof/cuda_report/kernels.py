@@ -19,7 +19,7 @@ from torchproof.machine import Nvcc, find_nvcc
 
 SOURCES = tuple(sorted((ROOT / "csrc" / "cuda").glob("*.cu")))
 FLAGS = ("-std=c++17", "-O3")
-"""As setup_cuda.py compiles them."""
+"""As build_support/cuda.py compiles them."""
 
 PTXAS = re.compile(
     r"Function properties for (?P<name>\S+)\s+\d+ bytes stack frame, (?P<stores>\d+) bytes spill "

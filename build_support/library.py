@@ -15,13 +15,13 @@ import torch
 from setuptools import Extension
 from torch.utils import cpp_extension
 
-import setup_cuda
-from setup_variant import BINDING, CUDA, DEBUG, package_version
+from build_support import cuda
+from build_support.variant import BINDING, CUDA, DEBUG, package_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROOT = Path(__file__).absolute().parent
+ROOT = Path(__file__).absolute().parent.parent
 TORCH_TARGET = "2.10"
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 WINDOWS = sys.platform == "win32"
@@ -130,7 +130,7 @@ def cuda_library() -> Extension:
         library_dirs=cpp_extension.library_paths(),
         libraries=["torch_cuda", "torch_cpu", "c10"],
         extra_compile_args={"cxx": compile_arguments()},
-        extra_link_args=[*link_arguments(), *setup_cuda.static_runtime()],
+        extra_link_args=[*link_arguments(), *cuda.static_runtime()],
         language="c++",
     )
 
@@ -185,8 +185,8 @@ class Build(cpp_extension.BuildExtension):
             build = Path(self.build_temp) / "cuda"
             maps = [flag for flag in compile_arguments() if flag.startswith("-ffile-prefix-map")]
             jobs = int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))
-            ext.extra_objects = setup_cuda.compile_kernels(build, maps, threads=jobs)
-            stub = setup_cuda.link_stub(build, cpp_extension.get_cxx_compiler())
+            ext.extra_objects = cuda.compile_kernels(build, maps, threads=jobs)
+            stub = cuda.link_stub(build, cpp_extension.get_cxx_compiler())
             ext.library_dirs = [stub, *ext.library_dirs]
         compile_sources = self.compiler.compile
         self.compiler.compile = in_order_of(ext.sources, compile_sources)
@@ -221,9 +221,9 @@ def describe() -> str:
         "compiler": compiler(),
         "cxx_standard": cxx_standard(),
         "instruction_sets": INSTRUCTION_SETS,
-        "cuda": setup_cuda.release() if CUDA else None,
-        "cuda_architectures": setup_cuda.images() if CUDA else [],
-        "driver": setup_cuda.driver() if CUDA else None,
+        "cuda": cuda.release() if CUDA else None,
+        "cuda_architectures": cuda.images() if CUDA else [],
+        "driver": cuda.driver() if CUDA else None,
         "platform": f"{sys.platform}-{platform.machine().lower()}",
         "debug": DEBUG,
     }

@@ -1,4 +1,4 @@
-"""The CUDA half of setup_library.py: the library of CUDA kernels, made by plain nvcc.
+"""The library of CUDA kernels, made by plain nvcc.
 
 It needs nvcc and no GPU, and no CUDA build of torch either: the kernels know no torch, the bindings
 use only headers that every build of torch has, and what they take from libtorch_cuda is linked
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROOT = Path(__file__).absolute().parent
+ROOT = Path(__file__).absolute().parent.parent
 SOURCES = [str(path) for path in sorted((ROOT / "csrc" / "cuda").glob("*.cu"))]
 # What the bindings take from libtorch_cuda.
 TORCH_CUDA_FUNCTIONS = ("aoti_torch_get_current_cuda_stream", "aoti_torch_cuda_mm_out")
@@ -52,7 +52,7 @@ def nvcc() -> Path:
 @functools.cache
 def home() -> Path:
     """The folder of the toolkit, asked of nvcc: the one on PATH may be a link or a script."""
-    command = [nvcc(), "--dryrun", "-x", "cu", os.devnull, "-c", "-o", os.devnull]
+    command = [str(nvcc()), "--dryrun", "-x", "cu", os.devnull, "-c", "-o", os.devnull]
     steps = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     match = re.search(r"^#\$ TOP=(.+)$", steps, re.MULTILINE)
     if match is None:
@@ -63,7 +63,7 @@ def home() -> Path:
 @functools.cache
 def release() -> str:
     """The toolkit's release, such as ``13.0``."""
-    command = [nvcc(), "--version"]
+    command = [str(nvcc()), "--version"]
     banner = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     match = re.search(r"release (\d+\.\d+)", banner)
     if match is None:

@@ -7,9 +7,9 @@ import re
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-import setup_cuda
+from build_support import cuda
 
-ROOT = Path(__file__).absolute().parent
+ROOT = Path(__file__).absolute().parent.parent
 BINDINGS = ("stable", "native")
 BINDING = os.environ.get("LLTM_BINDING", "stable")
 CUDA = os.environ.get("LLTM_CUDA") == "1"
@@ -31,5 +31,5 @@ def package_version() -> str:
         major, minor = installed_version("torch").split(".")[:2]
         marks.append(f"torch{major}.{minor}")
     if CUDA:
-        marks.append(f"cu{setup_cuda.release().split('.')[0]}")
+        marks.append(f"cu{cuda.release().split('.')[0]}")
     return f"{version}+{'.'.join(marks)}" if marks else version
