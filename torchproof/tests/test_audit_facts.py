@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sysconfig
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,15 @@ from packaging.version import Version
 from torchproof.audit import Policy, audit, elf, fatbin, headers, shims, symbols
 from torchproof.audit.architectures import images_of
 from torchproof.audit.artifact import is_torch_library
+from torchproof.audit.elf_file import NotElfError
 from torchproof.audit.manylinux import glibc_of
 from torchproof.audit.policy import bounds
-from torchproof.audit.system import find_symbols, system_ceilings
+from torchproof.audit.system import (
+    find_library,
+    library_folders,
+    read_provider,
+    system_ceilings,
+)
 from torchproof.audit.torches import find_torch
 
 if TYPE_CHECKING:
@@ -68,11 +75,22 @@ TORCH_CXX = (
     "THPVariableClass",
     "_ZTIN3c105ErrorE",
     "_ZTVN5torch8autograd4NodeE",
+    "_ZThn16_N5torch8autograd4NodeD1Ev",
+    "_ZN3c10lsERSoNS_10DeviceTypeE",  # an operator: no digit follows the namespace
+    "_ZN3c10eqERKNS_6ScalarES2_",
+    "_ZN4c10d12ProcessGroup9getRankEv",
+    "_ZNKSt4hashIN3c106DeviceEEclES1_",
+    "_ZN8pybind116detail11type_casterIN2at6TensorEvE4loadENS_6handleEb",
 )
 NOT_TORCH = (
     "aoti_torch_library_init_def",
     "torch_call_dispatcher",
     "_ZN8mytorch4sizeEv",
+    "_ZN8facebook10torchcodec6decodeERKN5torch6stable6TensorE",
+    "_ZN9fairseq2n5to_idERKN2at6TensorE",
+    "_ZNSt6vectorIN5torch6stable6TensorESaIS2_EE9push_backEOS2_",
+    "_Z5torchv",
+    "torch_geometric_sort",
     "_ZNSt6vectorIiSaIiEE9push_backERKi",
     "memcpy",
 )
@@ -112,9 +130,9 @@ def test_declared_architectures_are_images() -> None:
 
 def test_a_damaged_fat_binary_is_an_error() -> None:
     with pytest.raises(fatbin.FatbinError, match="magic 0x11111111"):
-        fatbin.images(b"\x11" * 32)
+        fatbin.read(BytesIO(b"\x11" * 32), [(0, 32)])
     with pytest.raises(fatbin.FatbinError, match="cut short"):
-        fatbin.images(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 128) + b"\x02\0")
+        fatbin.read(BytesIO(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 128) + b"\x02\0"), [(0, 18)])
 
 
 @pytest.mark.parametrize(
@@ -197,8 +215,87 @@ def test_the_functions_of_the_table_are_in_the_torch_at_hand(torch_folder: Path)
         for name, shim in shims.table().items()
         if not shim.device and not newer(shim.since, series)
     ]
-    found = find_symbols(torch_folder / "lib" / "libtorch_cpu.so", here)
-    assert sorted(set(here) - set(found)) == []
+    library = read_provider(torch_folder / "lib" / "libtorch_cpu.so")
+    assert library is not None
+    assert sorted(set(here) - library.defined) == []
+
+
+STABLE_SOURCE = """
+extern "C" int aoti_torch_device_type_cpu(), torch_geometric_sort();
+extern "C" int call() { return aoti_torch_device_type_cpu() + torch_geometric_sort(); }
+"""
+
+
+def test_a_c_function_that_torch_does_not_have_is_no_stable_function(toolchain: Toolchain) -> None:
+    sibling = toolchain.stub("libsort.so", ["torch_geometric_sort"])
+    library = toolchain.library("ext.so", STABLE_SOURCE, str(sibling))
+    (found,) = audit(library, Policy(target="2.10")).libraries
+    assert set(found.facts.shims) == {"aoti_torch_device_type_cpu"}
+    assert "stable-target" not in {finding.rule for finding in found.failed}
+
+
+def without_sections(library: Path) -> Path:
+    """The library as sstrip leaves it: the loader reads no section header."""
+    image = bytearray(library.read_bytes())
+    image[0x28:0x30] = bytes(8)  # e_shoff
+    image[0x3C:0x40] = bytes(4)  # e_shnum, e_shstrndx
+    path = library.with_name("sstripped.so")
+    path.write_bytes(image)
+    return path
+
+
+@pytest.mark.parametrize("style", ["gnu", "sysv"])
+def test_a_library_without_sections_is_read_as_the_loader_reads_it(
+    toolchain: Toolchain, style: str
+) -> None:
+    torch = toolchain.stub("libtorch_cpu.so", ["aoti_torch_device_type_cpu"])
+    source = f"#include <string>\nstd::string text(3, 'x');\n{STABLE_SOURCE}"
+    library = toolchain.library("ext.so", source, str(torch), f"-Wl,--hash-style={style}")
+    whole, stripped = elf.read(library), elf.read(without_sections(library))
+    assert stripped.needed == whole.needed
+    assert stripped.versions == whole.versions
+    assert {symbol.name for symbol in stripped.exported} == {s.name for s in whole.exported}
+    # A symbol that no relocation names is nothing to the loader.
+    strong = {symbol.name for symbol in whole.undefined if not symbol.weak}
+    assert {symbol.name for symbol in stripped.undefined} >= strong
+    (found,) = audit(stripped.path, Policy()).libraries
+    assert found.facts.binding == "stable"
+
+
+def test_device_code_is_found_without_sections() -> None:
+    entry = struct.pack("<HHIQIIHHIIIQ", 2, 0x101, 64, 8, 0, 0, 1, 8, 90, 0, 0, 0x100011)
+    entry += bytes(16) + b"\x7fELF" + bytes(4)
+    container = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
+    magic_by_chance = struct.pack("<I", 0xBA55ED50) + b"text"
+    data = b"code" * 9 + magic_by_chance + container + bytes(12) + container
+    found = fatbin.search(BytesIO(data), len(data))
+    assert found.images == (fatbin.Image("sm_90a", None),)
+    assert found.releases == ()
+
+
+def lines(*command: str) -> list[list[str]]:
+    """What a tool prints, as words."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+REAL = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1")
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_symbols_of_a_real_library_are_those_of_nm(name: str) -> None:
+    provider = find_library(name, library_folders(), platform.machine())
+    assert provider is not None
+    path = str(provider.path)
+    undefined = {words[-1].split("@")[0] for words in lines("nm", "-D", "--undefined-only", path)}
+    defined = {words[-1].split("@")[0] for words in lines("nm", "-D", "--defined-only", path)}
+    needed = [
+        words[-1].strip("[]") for words in lines("readelf", "-d", path) if "(NEEDED)" in words
+    ]
+    found = elf.read(provider.path)
+    assert {symbol.name for symbol in found.undefined} == undefined
+    assert provider.defined == defined
+    assert list(found.needed) == needed
 
 
 OP = """
@@ -265,7 +362,7 @@ def test_a_pybind11_module_renamed_abi3_is_caught(toolchain: Toolchain, torch_fo
         pytest.skip("no Python.h on this machine: a module of pybind11 cannot be compiled")
     includes = ("-I", str(torch_folder / "include"), "-I", python, "-fvisibility=hidden")
     module = toolchain.library("op.abi3.so", PYBIND, "-std=c++17", *includes)
-    report = audit(module)
+    report = audit(module, Policy())
     assert report.failed_rules() == ("python-abi3",)
     findings = {finding.rule: finding.found for finding in report.libraries[0].findings}
     assert "outside the limited API: " in findings["python-abi3"]
@@ -274,7 +371,7 @@ def test_a_pybind11_module_renamed_abi3_is_caught(toolchain: Toolchain, torch_fo
 def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.so"
     damaged.write_bytes(b"\x7fELF\x02\x01\x01" + b"\0" * 20)
-    with pytest.raises(elf.NotElfError, match=r"damaged\.so is not a readable ELF"):
+    with pytest.raises(NotElfError, match="would end at byte 64, and the file at 27"):
         elf.read(damaged)
 
 

@@ -117,7 +117,7 @@ def library(toolchain: Toolchain) -> bytes:
     return toolchain.library("liblltm.so", STABLE_SOURCE, str(stub), *hard).read_bytes()
 
 
-def test_a_tag_is_what_auditwheel_and_abi3audit_say(
+def test_a_tag_is_what_auditwheel_and_abi3info_say(
     library: bytes, tmp_path: Path, toolchain: Toolchain
 ) -> None:
     built = small_wheel(tmp_path / "built", "py3-none-linux_x86_64", library)
@@ -125,7 +125,7 @@ def test_a_tag_is_what_auditwheel_and_abi3audit_say(
     honest = small_wheel(tmp_path / "honest", measured, library)
     assert not [line for line in hold(honest) if "its name says" in line]
     (found, *_) = hold(built)
-    assert found == f"its name says py3-none-linux_x86_64, auditwheel and abi3audit say {measured}"
+    assert found == f"its name says py3-none-linux_x86_64, auditwheel and abi3info say {measured}"
 
 
 def test_a_library_with_python_in_it_is_not_py3_none(tmp_path: Path, toolchain: Toolchain) -> None:

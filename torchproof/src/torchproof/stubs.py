@@ -8,7 +8,6 @@ device", so torch runs on the CPU. Nothing on a CUDA device is proven this way: 
 from __future__ import annotations
 
 import re
-import struct
 import subprocess
 import tempfile
 from collections import Counter, defaultdict
@@ -16,13 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection
-
-from torchproof.audit.elf import needed
+from torchproof.audit.elf_file import DT_NEEDED, SHN_UNDEF, STT_OBJECT, ElfFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 LIBRARY = re.compile(r"lib(cu|nv|nccl)")
 SYMBOL = re.compile(r"(cu|nv|nccl|__cuda|CUpti|__nv|_nv)")
@@ -30,11 +26,6 @@ SYMBOL = re.compile(r"(cu|nv|nccl|__cuda|CUpti|__nv|_nv)")
 NO_DEVICE = 100
 # Large enough for any data object torch copies from an NVIDIA library.
 OBJECT_BYTES = 4096
-# Elf64_Sym of the ELF specification: name, info, other, section, value, size.
-SYMBOL_ENTRY = struct.Struct("<IBBHQQ")
-UNDEFINED, KIND, OBJECT = 0, 0xF, 1
-# Without the bit that marks a version as hidden.
-VERSION_INDEX = 0x7FFF
 
 
 @dataclass(frozen=True)
@@ -59,41 +50,17 @@ class Library:
 
 def read(path: Path) -> Library:
     """Read a shared library's needs."""
-    with path.open("rb") as file:
-        elf = ELFFile(file)
-        origins = _version_origins(elf)
-        names = _content(elf, ".dynstr")
-        # Torch has hundreds of thousands of symbols: pyelftools takes seconds to parse them.
-        symbols = SYMBOL_ENTRY.iter_unpack(_content(elf, ".dynsym"))
-        versions = elf.get_section_by_name(".gnu.version")
-        indices = memoryview(versions.data()).cast("H") if versions else None
+    with path.open("rb") as stream:
+        file = ElfFile(stream)
+        origins = file.version_needs()
         wanted, defined = [], set()
-        for at, (offset, info, _, section, _, _) in enumerate(symbols):
-            name = names[offset : names.index(0, offset)].decode()
-            if section != UNDEFINED:
-                defined.add(name)
-            elif name:
-                index = indices[at] & VERSION_INDEX if indices else 0
-                library, version = origins.get(index, ("", ""))
-                wanted.append(Wanted(name, info & KIND == OBJECT, library, version))
-        return Library(path.name, needed(elf), tuple(wanted), frozenset(defined))
-
-
-def _content(elf: ELFFile, section: str) -> bytes:
-    found = elf.get_section_by_name(section)
-    assert found is not None, f"a shared library without {section}"
-    return bytes(found.data())
-
-
-def _version_origins(elf: ELFFile) -> Mapping[int, tuple[str, str]]:
-    section = elf.get_section_by_name(".gnu.version_r")
-    origins: dict[int, tuple[str, str]] = {}
-    if isinstance(section, GNUVerNeedSection):
-        for library, auxiliaries in section.iter_versions():
-            for auxiliary in auxiliaries:
-                index = auxiliary["vna_other"] & VERSION_INDEX
-                origins[index] = (str(library.name), auxiliary.name)
-    return origins
+        for symbol in file.symbols:
+            if symbol.section != SHN_UNDEF:
+                defined.add(symbol.name)
+            elif symbol.name:
+                library, version = origins.get(symbol.version, ("", ""))
+                wanted.append(Wanted(symbol.name, symbol.kind == STT_OBJECT, library, version))
+        return Library(path.name, file.texts(DT_NEEDED), tuple(wanted), frozenset(defined))
 
 
 def missing(libraries: Iterable[Library]) -> dict[str, set[Wanted]]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import fields, replace
+from io import TextIOWrapper
 from pathlib import Path
 
 from rich.console import Console
 
 from torchproof.audit.architectures import images_of
 from torchproof.audit.artifact import ArtifactError
-from torchproof.audit.audit import audit
+from torchproof.audit.isolated import Auditor
 from torchproof.audit.policy import Ceilings, Policy, default_policy
-from torchproof.audit.report import render, to_json
+from torchproof.audit.report import Refusal, Report, render, to_json
 from torchproof.audit.rules import RULES
-from torchproof.audit.torches import NotTorchError
+from torchproof.audit.torches import NotTorchError, find_torch
+
+BAD_INPUT = 2
 
 
 def _ceilings(text: str) -> Ceilings:
@@ -89,6 +92,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Audit what the command line names."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    # A name in a file may hold what the terminal's encoding does not.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     console = Console(soft_wrap=False)
     if options.rules:
         _list_rules(console)
@@ -96,16 +102,33 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.files:
         parser.error("name at least one FILE to audit")
     try:
-        reports = [audit(file, _policy(options), options.against) for file in options.files]
-    except (ArtifactError, NotTorchError) as error:
+        for place in options.against:
+            find_torch(place)
+    except NotTorchError as error:
         print(f"audit: {error}", file=sys.stderr)
-        return 2
+        return BAD_INPUT
+    return _audit(options, console)
+
+
+def _audit(options: argparse.Namespace, console: Console) -> int:
+    """Report on each file; one that cannot be audited does not hide the others."""
+    results: list[Report | Refusal] = []
+    with Auditor(_policy(options), options.against) as auditor:
+        for file in options.files:
+            try:
+                results.append(auditor.audit(file))
+            except ArtifactError as error:
+                results.append(Refusal(file.name, str(error)))
+    for result in results:
+        if isinstance(result, Refusal):
+            print(f"audit: {result.error}", file=sys.stderr)
+        elif not options.json:
+            render(result, console)
     if options.json:
-        print(to_json(reports))
-    else:
-        for report in reports:
-            render(report, console)
-    return 0 if all(report.ok for report in reports) else 1
+        print(to_json(results))
+    if any(isinstance(result, Refusal) for result in results):
+        return BAD_INPUT
+    return 0 if all(result.ok for result in results) else 1
 
 
 if __name__ == "__main__":

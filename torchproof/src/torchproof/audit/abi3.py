@@ -1,15 +1,18 @@
-"""abi3audit's verdict on one library."""
+"""Whether a library that claims abi3 keeps to CPython's limited API, as abi3info records it."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from abi3info import DATAS, FUNCTIONS
+from abi3info.models import PyVersion
+from abi3info.models import Symbol as PythonSymbol
+
+from torchproof.audit import symbols
+
 if TYPE_CHECKING:
-    from pathlib import Path
+    from torchproof.audit.elf import Elf
 
 
 @dataclass(frozen=True)
@@ -23,26 +26,16 @@ class Abi3:
     @property
     def sound(self) -> bool:
         """Whether the claim holds."""
-        return not self.foreign and _number(self.computed) <= _number(self.baseline)
+        return not self.foreign and self.computed == self.baseline
 
 
-def check(path: Path, baseline: str) -> Abi3:
-    """Run abi3audit on a library that claims the limited API of CPython `baseline`.
-
-    Raises:
-        RuntimeError: abi3audit gave no verdict.
-    """
-    command = [sys.executable, "-m", "abi3audit", "--report", "--assume-minimum-abi3", baseline]
-    done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
-    try:
-        (spec,) = json.loads(done.stdout)["specs"].values()
-        result = spec["object"]["result"] if "object" in spec else spec["result"]
-    except (ValueError, KeyError) as error:
-        raise RuntimeError(
-            f"abi3audit gave no verdict on {path.name}: {done.stderr.strip()}"
-        ) from error
-    return Abi3(baseline, result["computed"], tuple(sorted(result["non_abi3_symbols"])))
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+def check(elf: Elf, baseline: str) -> Abi3:
+    """Check a library that claims the limited API of CPython `baseline`, or of a later one."""
+    names = [symbol.name for symbol in elf.undefined if symbols.is_python(symbol.name)]
+    known = {
+        name: found
+        for name in names
+        if (found := FUNCTIONS.get(PythonSymbol(name)) or DATAS.get(PythonSymbol(name)))
+    }
+    needed = [PyVersion.parse_dotted(baseline), *(found.added for found in known.values())]
+    return Abi3(baseline, str(max(needed)), tuple(sorted(set(names) - set(known))))

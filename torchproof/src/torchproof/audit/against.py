@@ -13,18 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from torchproof.audit import symbols
-from torchproof.audit.system import (
-    Provider,
-    find_library,
-    find_symbols,
-    library_folders,
-    read_provider,
-)
+from torchproof.audit.system import find_library, library_folders, read_provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from torchproof.audit.elf import Elf
+    from torchproof.audit.elf import Elf, Provider
     from torchproof.audit.facts import Facts
     from torchproof.audit.torches import Torch
 
@@ -64,8 +58,8 @@ def resolve(
 
     places = list(_places(elf, torch, siblings))
     core = torch.path / "lib" / "libtorch_cpu.so"
-    if core.is_file() and (machine := read_provider(core).machine) != elf.machine:
-        return verdict("fails", f"it is for {elf.machine}, this torch for {machine}")
+    if core.is_file() and (own := read_provider(core)) and own.machine != elf.machine:
+        return verdict("fails", f"it is for {elf.machine}, this torch for {own.machine}")
     found = {name: find_library(name, places, elf.machine) for name in elf.needed}
     lost = [name for name, provider in found.items() if provider is None]
     if lost:
@@ -122,7 +116,7 @@ def _missing(elf: Elf, providers: list[Provider], places: list[Path]) -> list[st
     queue, seen = deque(providers), {provider.path for provider in providers}
     while queue and wanted:
         provider = queue.popleft()
-        for name in find_symbols(provider.path, wanted):
+        for name in provider.defined.intersection(wanted):
             del wanted[name]
         for name in provider.needed:
             found = find_library(name, places, elf.machine)

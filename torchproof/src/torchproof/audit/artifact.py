@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
-import zipfile
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conda_package_streaming.extract import extract
 from packaging.metadata import Metadata
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from torchproof.audit import unpack
 from torchproof.audit.elf import is_elf
+from torchproof.audit.text import printable, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,16 @@ class ArtifactError(ValueError):
 
 # torch's own libraries, also under the names that auditwheel gives to grafted ones.
 TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)(?:[_-][\w-]+)?(?:\.[0-9a-f]{8})?\.so[.\d]*")
+LIBRARY = re.compile(r".+\.so(?:\..*)?")
+METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+# What else a file may be that somebody takes for a library of Linux, by how it begins.
+OTHER_FORMATS = {
+    b"\xcf\xfa\xed\xfe": "a Mach-O library of macOS",
+    b"\xce\xfa\xed\xfe": "a Mach-O library of macOS",
+    b"\xca\xfe\xba\xbe": "a universal Mach-O library of macOS",
+    b"MZ": "a library of Windows",
+    b"!<arch>": "a static library",
+}
 
 
 def is_torch_library(name: str) -> bool:
@@ -56,7 +67,7 @@ class Artifact:
         name: its file name.
         members: its shared libraries.
         tags: a wheel's tags; empty for anything else.
-        torch: the one torch series a wheel asks for, by `Requires-Dist: torch==2.13.*` or a local
+        torch: the one torch series a wheel requires, by `Requires-Dist: torch==2.13.*` or a local
             version such as `+torch2.13`; None when it names none.
     """
 
@@ -86,45 +97,64 @@ def opened(path: Path) -> Iterator[Artifact]:
 
 
 def _open(path: Path, scratch: Path) -> Artifact:
-    if path.is_dir():
-        return _folder(path.name or str(path), path)
-    if path.suffix == ".whl":
-        return _wheel(path, scratch)
-    if path.suffix == ".conda" or path.name.endswith(".tar.bz2"):
-        return _conda(path, scratch)
-    if is_elf(path):
-        return Artifact(path.name, (Member(path.name, path),))
-    raise ArtifactError(
-        f"{path} is no ELF library, wheel, .conda package or folder; name one of these"
-    )
+    name = _shown(path.name or str(path))
+    try:
+        if path.is_dir():
+            return Artifact(name, _libraries(path, path))
+        if not path.is_file():
+            raise ArtifactError(f"{path} is no regular file; name a .so, a wheel or a .conda")
+        if path.suffix == ".whl":
+            return _wheel(path, scratch)
+        if path.suffix == ".conda" or path.name.endswith(".tar.bz2"):
+            return _conda(path, scratch)
+        if is_elf(path):
+            return Artifact(name, (Member(name, path),))
+        raise ArtifactError(f"{path} is {_format(path)}; name one of these")
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _folder(name: str, root: Path) -> Artifact:
+def _format(path: Path) -> str:
+    with path.open("rb") as stream:
+        begin = stream.read(8)
+    known = (f"{text}, " for magic, text in OTHER_FORMATS.items() if begin.startswith(magic))
+    return f"{next(known, '')}no ELF library, wheel, .conda package or folder"
+
+
+def _shown(name: str) -> str:
+    return printable(os.fsencode(name))
+
+
+def _libraries(root: Path, artifact: Path) -> tuple[Member, ...]:
+    """The shared libraries in a folder, by name (`x.so`, `x.so.1.2`) and by content."""
     members = tuple(
-        Member(str(file.relative_to(root)), file)
+        Member(_shown(str(file.relative_to(root))), file)
         for file in sorted(root.rglob("*"))
-        if _is_library(file)
+        if LIBRARY.fullmatch(file.name) and not file.is_symlink() and is_elf(file)
     )
     if not members:
-        raise ArtifactError(f"{name} holds no ELF shared library; there is nothing to audit")
-    return Artifact(name, members)
-
-
-def _is_library(file: Path) -> bool:
-    """Whether a file is a shared library by name (`x.so`, `x.so.1.2`) and by content."""
-    named = file.suffix == ".so" or ".so." in file.name
-    return named and file.is_file() and not file.is_symlink() and is_elf(file)
+        raise ArtifactError(f"{artifact} holds no ELF shared library; there is nothing to audit")
+    return members
 
 
 def _wheel(path: Path, scratch: Path) -> Artifact:
     try:
         _, version, _, tags = parse_wheel_filename(path.name)
-        with zipfile.ZipFile(path) as wheel:
-            wheel.extractall(scratch)
-    except (InvalidWheelFilename, zipfile.BadZipFile) as error:
+        unpack.wheel(path, scratch, LIBRARY, METADATA)
+    except (InvalidWheelFilename, unpack.UnpackError) as error:
         raise ArtifactError(f"{path} is no well-formed wheel: {error}; build it again") from error
-    torch = _named_torch(version.local or "") or _pinned_torch(scratch)
-    return replace(_folder(path.name, scratch), tags=tags, torch=torch)
+    torch = _named_torch(version.local or "") or _pinned_torch(path, scratch)
+    return Artifact(_shown(path.name), _libraries(scratch, path), tags, torch)
+
+
+def _conda(path: Path, scratch: Path) -> Artifact:
+    try:
+        unpack.conda(path, scratch, LIBRARY)
+    except unpack.UnpackError as error:
+        raise ArtifactError(
+            f"{path} is no well-formed conda package: {error}; build it again"
+        ) from error
+    return Artifact(_shown(path.name), _libraries(scratch, path))
 
 
 def _named_torch(local_version: str) -> str | None:
@@ -133,22 +163,17 @@ def _named_torch(local_version: str) -> str | None:
     return match[1] if match else None
 
 
-def _pinned_torch(root: Path) -> str | None:
+def _pinned_torch(wheel: Path, root: Path) -> str | None:
     """The torch series that the metadata of an unpacked wheel pins with `==`."""
     for metadata in root.glob("*.dist-info/METADATA"):
-        wanted = Metadata.from_email(metadata.read_bytes(), validate=False).requires_dist or []
+        try:
+            wanted = Metadata.from_email(metadata.read_bytes(), validate=False).requires_dist or []
+        except Exception as error:  # an ExceptionGroup of them, from Python 3.11 on
+            raise ArtifactError(
+                f"{wheel} has invalid metadata: {shorten(error)}; build it again"
+            ) from error
         for requirement in wanted:
             for pin in requirement.specifier if requirement.name == "torch" else ():
                 if pin.operator in {"==", "==="}:
                     return ".".join(pin.version.split("+")[0].split(".")[:2])
     return None
-
-
-def _conda(path: Path, scratch: Path) -> Artifact:
-    try:
-        extract(str(path), str(scratch))
-    except Exception as error:  # zip, tar and zstd each have damage of their own to report
-        raise ArtifactError(
-            f"{path} is no well-formed conda package: {error}; build it again"
-        ) from error
-    return _folder(path.name, scratch)

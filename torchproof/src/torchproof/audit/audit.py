@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from torchproof.audit import elf, facts
 from torchproof.audit.against import resolve
 from torchproof.audit.artifact import ArtifactError, opened
 from torchproof.audit.checks.system import bundled_torch
-from torchproof.audit.fatbin import FatbinError
-from torchproof.audit.outcome import Subject, not_run
+from torchproof.audit.elf_file import NotElfError
+from torchproof.audit.outcome import Subject, listed, not_run
 from torchproof.audit.policy import default_policy
 from torchproof.audit.report import Finding, LibraryReport, Report
 from torchproof.audit.rules import RULES
 from torchproof.audit.torches import find_torch
+from torchproof.files import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,21 +44,35 @@ def audit(path: Path, policy: Policy | None = None, against: Iterable[Path] = ()
     held_to = policy or default_policy()
     torches = [find_torch(place) for place in against]
     with opened(path) as artifact:
-        read = {member: _read(artifact, member) for member in artifact.members}
+        read, unreadable = _read_all(artifact)
         return Report(
             artifact=artifact.name,
-            sha256=hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None,
+            sha256=sha256(path) if path.is_file() else None,
             policy=held_to,
             libraries=tuple(_library(artifact, m, held_to, torches, read) for m in read),
+            unreadable=unreadable,
         )
 
 
-def _read(artifact: Artifact, member: Member) -> tuple[Elf, Facts]:
-    try:
-        elf_file = elf.read(member.path)
-        return elf_file, facts.derive(elf_file, member.name)
-    except (elf.NotElfError, FatbinError) as error:
-        raise ArtifactError(f"{artifact.name}: {member.name}: {error}") from error
+def _read_all(
+    artifact: Artifact,
+) -> tuple[dict[Member, tuple[Elf, Facts]], tuple[str, ...]]:
+    """Each library that can be read, and a sentence for each that cannot.
+
+    Raises:
+        ArtifactError: none can.
+    """
+    read, unreadable = {}, []
+    for member in artifact.members:
+        try:
+            elf_file = elf.read(member.path)
+        except (NotElfError, OSError) as error:
+            unreadable.append(f"{member.name} is no readable shared library: {error}")
+        else:
+            read[member] = elf_file, facts.derive(elf_file, member.name)
+    if not read:
+        raise ArtifactError(f"{artifact.name}: {listed(unreadable)}; build it again")
+    return read, tuple(unreadable)
 
 
 def _library(

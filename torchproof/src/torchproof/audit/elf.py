@@ -1,37 +1,61 @@
-"""One ELF file as plain data: everything the audit asks of a binary, read once with pyelftools."""
+"""One ELF file as plain data: everything the audit needs of a binary, read once."""
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSegment, DynamicTag
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection
-from elftools.elf.relocation import RelocationSection
-from elftools.elf.sections import Symbol as ElfSymbol
-from elftools.elf.sections import SymbolTableSection
+from torchproof.audit import fatbin
+from torchproof.audit.elf_file import (
+    DT_BIND_NOW,
+    DT_FLAGS,
+    DT_FLAGS_1,
+    DT_NEEDED,
+    DT_RPATH,
+    DT_RUNPATH,
+    DT_SONAME,
+    DT_TEXTREL,
+    PT_GNU_RELRO,
+    PT_GNU_STACK,
+    SHN_ABS,
+    SHN_UNDEF,
+    STB_GLOBAL,
+    STB_LOCAL,
+    STB_WEAK,
+    STV_DEFAULT,
+    STV_PROTECTED,
+    ElfFile,
+    NotElfError,
+)
+from torchproof.audit.text import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from torchproof.audit.elf_file import Entry
 
 # Marks the linker puts into every library; nobody calls them.
 LINKER_MARKS = frozenset(
     {"_init", "_fini", "_end", "_edata", "_etext", "__bss_start", "__data_start", "end", "edata"}
     | {"_bss_end__", "__bss_end__", "__bss_start__", "__end__"}  # on aarch64
 )
-MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64", "EM_PPC64": "ppc64le"}
+MACHINES = {
+    3: "i686",
+    21: "ppc64le",
+    22: "s390x",
+    40: "armv7l",
+    62: "x86_64",
+    183: "aarch64",
+    243: "riscv64",
+    258: "loongarch64",
+}
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
-VERSION_INDEX = 0x7FFF  # the top bit of a .gnu.version entry says "hidden"
+DEBUG_SECTIONS = (".debug_info", ".zdebug_info")
+EXECUTABLE, NOW, NOW_1, TEXTREL = 0x1, 0x8, 0x1, 0x4
+LONGEST_COMMENT = 1 << 16
 
 
-class NotElfError(ValueError):
-    """The file is no ELF shared library."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Symbol:
     """A dynamic symbol; `version` and `library` are what the linker bound an undefined one to."""
 
@@ -68,11 +92,24 @@ class Elf:
     text_relocations: bool
     symbol_table: bool
     debug_info: bool
-    fatbin: bytes
+    device_code: fatbin.DeviceCode
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A library on disk, as far as a search for symbols needs it."""
+
+    path: Path
+    machine: str
+    needed: tuple[str, ...]
+    versions: frozenset[str]  # that it defines
+    defined: frozenset[str]  # symbols that others can bind to
 
 
 def is_elf(path: Path) -> bool:
-    """Say whether the file begins as an ELF file does."""
+    """Whether a regular file begins as an ELF file does."""
+    if not path.is_file():
+        return False
     with path.open("rb") as stream:
         return stream.read(4) == b"\x7fELF"
 
@@ -83,150 +120,104 @@ def read(path: Path) -> Elf:
     Raises:
         NotElfError: the file is no ELF shared library, or is damaged.
     """
-    try:
-        with path.open("rb") as stream:
-            return _facts(path, ELFFile(stream))
-    except (ELFError, UnicodeDecodeError, AttributeError, KeyError) as error:
-        raise NotElfError(f"{path} is not a readable ELF shared library: {error}") from error
+    with path.open("rb") as stream:
+        return _facts(path, ElfFile(stream))
 
 
-def _facts(path: Path, elf: ELFFile) -> Elf:
-    dynamic = _dynamic(elf)
-    flags = _segment_flags(elf)
-    needs = _version_needs(elf)
+def read_provider(path: Path) -> Provider:
+    """Read what a library needs and gives.
+
+    Raises:
+        NotElfError: the file is no ELF shared library, or is damaged.
+    """
+    with path.open("rb") as stream:
+        file = ElfFile(stream)
+        return Provider(
+            path=path,
+            machine=machine(file),
+            needed=file.texts(DT_NEEDED),
+            versions=file.version_definitions(),
+            defined=frozenset(entry.name for entry in file.symbols if _is_defined(entry)),
+        )
+
+
+def _facts(path: Path, file: ElfFile) -> Elf:
+    needs = {index: VersionNeed(*need) for index, need in file.version_needs().items()}
+    flags = {segment.kind: segment.flags for segment in file.segments}
+    tags = file.tags
     return Elf(
         path=path,
-        machine=machine(elf),
-        soname=next(iter(_strings(dynamic, "DT_SONAME")), None),
-        needed=needed(elf),
+        machine=machine(file),
+        soname=next(iter(file.texts(DT_SONAME)), None),
+        needed=file.texts(DT_NEEDED),
         search_path=tuple(
-            entry
-            for text in _strings(dynamic, "DT_RPATH", "DT_RUNPATH")
-            for entry in text.split(":")
+            entry for text in file.texts(DT_RPATH, DT_RUNPATH) for entry in text.split(":")
         ),
         versions=tuple(dict.fromkeys(needs.values())),
-        undefined=_undefined(elf, needs),
-        exported=exported(elf),
-        comments=_comments(elf),
-        executable_stack=bool(flags.get("PT_GNU_STACK", 1) & 1),
-        relro="PT_GNU_RELRO" in flags,
-        bind_now=_flagged(dynamic, "DT_BIND_NOW", DT_FLAGS=0x8, DT_FLAGS_1=0x1),
-        text_relocations=_flagged(dynamic, "DT_TEXTREL", DT_FLAGS=0x4),
-        symbol_table=elf.get_section_by_name(".symtab") is not None,
-        debug_info=any(
-            elf.get_section_by_name(name) is not None for name in (".debug_info", ".zdebug_info")
-        ),
-        fatbin=b"".join(
-            section.data() for name in FATBIN_SECTIONS if (section := elf.get_section_by_name(name))
-        ),
+        undefined=_undefined(file, needs),
+        exported=_exported(file),
+        comments=_comments(file),
+        executable_stack=bool(flags.get(PT_GNU_STACK, EXECUTABLE) & EXECUTABLE),
+        relro=PT_GNU_RELRO in flags,
+        bind_now=DT_BIND_NOW in tags
+        or bool(tags.get(DT_FLAGS, 0) & NOW or tags.get(DT_FLAGS_1, 0) & NOW_1),
+        text_relocations=DT_TEXTREL in tags or bool(tags.get(DT_FLAGS, 0) & TEXTREL),
+        symbol_table=".symtab" in file.sections,
+        debug_info=any(name in file.sections for name in DEBUG_SECTIONS),
+        device_code=_device_code(file),
     )
 
 
-def _dynamic(elf: ELFFile) -> list[DynamicTag]:
-    for segment in elf.iter_segments():
-        if isinstance(segment, DynamicSegment):
-            return list(segment.iter_tags())
-    raise ELFError("it has no dynamic section, so it is an object file or a static program")
+def machine(file: ElfFile) -> str:
+    """The architecture as wheel tags spell it."""
+    big_endian = {"ppc64le": "ppc64", "aarch64": "aarch64_be", "armv7l": "armv7b"}
+    name = MACHINES.get(file.machine, f"machine{file.machine}")
+    return big_endian.get(name, name) if file.order == ">" else name
 
 
-def _segment_flags(elf: ELFFile) -> dict[str, int]:
-    return {str(segment["p_type"]): int(segment["p_flags"]) for segment in elf.iter_segments()}
-
-
-def _strings(dynamic: list[DynamicTag], *kinds: str) -> tuple[str, ...]:
-    """The texts of some dynamic tags; pyelftools names each attribute after its tag."""
-    return tuple(
-        str(getattr(tag, tag.entry.d_tag.removeprefix("DT_").lower()))
-        for tag in dynamic
-        if tag.entry.d_tag in kinds
-    )
-
-
-def needed(elf: ELFFile) -> tuple[str, ...]:
-    """The libraries it names as NEEDED."""
-    return _strings(_dynamic(elf), "DT_NEEDED")
-
-
-def _flagged(dynamic: list[DynamicTag], own_tag: str, **bits: int) -> bool:
-    """Whether a dynamic property is set, by a tag of its own or by a bit of DT_FLAGS(_1)."""
-    return any(
-        tag.entry.d_tag == own_tag or bool(tag.entry.d_val & bits.get(str(tag.entry.d_tag), 0))
-        for tag in dynamic
-    )
-
-
-def _version_needs(elf: ELFFile) -> dict[int, VersionNeed]:
-    """What each index of .gnu.version stands for."""
-    section = elf.get_section_by_name(".gnu.version_r")
-    if not isinstance(section, GNUVerNeedSection):
-        return {}
-    return {
-        auxiliary["vna_other"] & VERSION_INDEX: VersionNeed(str(need.name), auxiliary.name)
-        for need, auxiliaries in section.iter_versions()
-        for auxiliary in auxiliaries
-    }
-
-
-def _version_indices(elf: ELFFile) -> list[int]:
-    """The .gnu.version entry of each dynamic symbol; empty when nothing is versioned."""
-    section = elf.get_section_by_name(".gnu.version")
-    if section is None:
-        return []
-    order = "<" if elf.little_endian else ">"
-    return [index & VERSION_INDEX for (index,) in struct.iter_unpack(f"{order}H", section.data())]
-
-
-def _dynamic_symbols(elf: ELFFile) -> list[ElfSymbol]:
-    section = elf.get_section_by_name(".dynsym")
-    return list(section.iter_symbols()) if isinstance(section, SymbolTableSection) else []
-
-
-def _binding_order(elf: ELFFile) -> list[int]:
-    """Indices of dynamic symbols as the loader meets them: data first, then calls."""
-    order: dict[int, None] = {}
-    for name in (".rela.dyn", ".rel.dyn", ".rela.plt", ".rel.plt"):
-        section = elf.get_section_by_name(name)
-        if isinstance(section, RelocationSection):
-            order.update(dict.fromkeys(entry["r_info_sym"] for entry in section.iter_relocations()))
-    return list(order)
-
-
-def _undefined(elf: ELFFile, needs: dict[int, VersionNeed]) -> tuple[Symbol, ...]:
-    symbols, indices = _dynamic_symbols(elf), _version_indices(elf)
-    order = dict.fromkeys([*_binding_order(elf), *range(1, len(symbols))])
+def _undefined(file: ElfFile, needs: dict[int, VersionNeed]) -> tuple[Symbol, ...]:
+    entries = file.symbols
     found = []
-    for at in order:
-        symbol = symbols[at]
-        if symbol["st_shndx"] != "SHN_UNDEF" or not symbol.name:
-            continue
-        need = needs.get(indices[at]) if indices else None
-        weak = symbol["st_info"]["bind"] == "STB_WEAK"
-        version, library = (need.version, need.library) if need else (None, None)
-        found.append(Symbol(symbol.name, version, library, weak))
+    for at in dict.fromkeys([*file.relocated(), *range(len(entries))]):
+        if at >= len(entries):
+            raise NotElfError(f"a relocation names symbol {at:,} of {len(entries):,}")
+        entry = entries[at]
+        if entry.section == SHN_UNDEF and entry.name:
+            need = needs.get(entry.version)
+            version, library = (need.version, need.library) if need else (None, None)
+            found.append(Symbol(entry.name, version, library, entry.binding == STB_WEAK))
     return tuple(found)
 
 
-def machine(elf: ELFFile) -> str:
-    """The architecture as wheel tags spell it."""
-    return MACHINES.get(elf["e_machine"], str(elf["e_machine"]))
+def _is_defined(entry: Entry) -> bool:
+    return bool(entry.name) and entry.section != SHN_UNDEF and entry.binding != STB_LOCAL
 
 
-def exported(elf: ELFFile) -> tuple[Symbol, ...]:
+def _exported(file: ElfFile) -> tuple[Symbol, ...]:
     """The symbols that other libraries can bind to."""
     return tuple(
-        Symbol(symbol.name, weak=symbol["st_info"]["bind"] != "STB_GLOBAL")
-        for symbol in _dynamic_symbols(elf)
-        if symbol.name
-        and symbol["st_shndx"] not in {"SHN_UNDEF", "SHN_ABS"}
-        and symbol["st_info"]["bind"] != "STB_LOCAL"
-        and symbol["st_other"]["visibility"] in {"STV_DEFAULT", "STV_PROTECTED"}
-        and symbol.name not in LINKER_MARKS
+        Symbol(entry.name, weak=entry.binding != STB_GLOBAL)
+        for entry in file.symbols
+        if _is_defined(entry)
+        and entry.section != SHN_ABS
+        and entry.visibility in {STV_DEFAULT, STV_PROTECTED}
+        and entry.name not in LINKER_MARKS
     )
 
 
-def _comments(elf: ELFFile) -> tuple[str, ...]:
-    section = elf.get_section_by_name(".comment")
+def _comments(file: ElfFile) -> tuple[str, ...]:
+    section = file.sections.get(".comment")
     if section is None:
         return ()
-    texts = section.data().decode("utf-8", "replace").split("\0")
-    return tuple(dict.fromkeys(text for text in texts if text))
+    data = file.read(section.offset, min(section.size, LONGEST_COMMENT), "the .comment section")
+    return tuple(dict.fromkeys(printable(text) for text in data.split(b"\0") if text))
+
+
+def _device_code(file: ElfFile) -> fatbin.DeviceCode:
+    """Its GPU programs, from their sections; from the whole file where no section is named."""
+    if not file.sections:
+        return fatbin.search(file.stream, file.size)
+    found = [file.sections[name] for name in FATBIN_SECTIONS if name in file.sections]
+    for section in found:
+        file.read(section.offset + section.size, 0, f"the section {section.name}")
+    return fatbin.read(file.stream, [(section.offset, section.size) for section in found])

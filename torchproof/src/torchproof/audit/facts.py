@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from torchproof.audit import fatbin, manylinux, shims, symbols
+from torchproof.audit import manylinux, shims, symbols
 from torchproof.audit.policy import Ceilings, bounds, newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torchproof.audit.elf import Elf
+    from torchproof.audit.fatbin import DeviceCode
     from torchproof.audit.policy import Binding
 
 GCC = re.compile(r"GCC: \(.*?\) (\d+(?:\.\d+)+)")
@@ -82,15 +83,10 @@ class Facts:
 
 
 def derive(elf: Elf, name: str) -> Facts:
-    """The facts of one library; `name` is its path inside the artifact, which may claim an ABI.
-
-    Raises:
-        fatbin.FatbinError: its device code cannot be read.
-    """
+    """The facts of one library; `name` is its path inside the artifact, which may claim an ABI."""
     undefined = [symbol.name for symbol in elf.undefined]
     cxx = [symbol for symbol in undefined if symbols.is_torch_cxx(symbol)]
     used = {name: _since(name) for name in undefined if symbols.is_shim(name)}
-    images = fatbin.images(elf.fatbin)
     versions = [need.version for need in elf.versions]
     policy = manylinux.oldest_policy(elf.machine, elf.versions)
     return Facts(
@@ -112,8 +108,8 @@ def derive(elf: Elf, name: str) -> Facts:
         needed=elf.needed,
         search_path=elf.search_path,
         cuda_runtime=next((int(m[1]) for n in elf.needed if (m := CUDART.match(n))), None),
-        cuda_releases=_cuda_releases(images, elf.fatbin),
-        cuda_images=tuple(dict.fromkeys(image.name for image in images)),
+        cuda_releases=_cuda_releases(elf.device_code),
+        cuda_images=tuple(dict.fromkeys(image.name for image in elf.device_code.images)),
     )
 
 
@@ -157,7 +153,7 @@ def _compiler(comments: tuple[str, ...]) -> Compiler | None:
     return None
 
 
-def _cuda_releases(images: tuple[fatbin.Image, ...], data: bytes) -> tuple[str, ...]:
+def _cuda_releases(device_code: DeviceCode) -> tuple[str, ...]:
     by_ptx = {row.ptx: row.release for row in bounds().nvcc.values()}
-    from_ptx = {by_ptx[image.isa] for image in images if image.isa in by_ptx}
-    return tuple(sorted(from_ptx | set(fatbin.releases(data)), key=Version))
+    from_ptx = {by_ptx[image.isa] for image in device_code.images if image.isa in by_ptx}
+    return tuple(sorted(from_ptx | set(device_code.releases), key=Version))

@@ -16,8 +16,14 @@ if TYPE_CHECKING:
     from torchproof.audit.elf import VersionNeed
 
 
+MACHINES = frozenset(row.value for row in Architecture)
+HOME = Architecture.x86_64.value  # the libraries of a machine without a policy go by the same names
+
+
 def oldest_policy(machine: str, versions: Iterable[VersionNeed]) -> str:
-    """The policy with the oldest systems whose symbol versions are enough."""
+    """The policy with the oldest systems whose symbol versions are enough; "linux_..." is none."""
+    if machine not in MACHINES:
+        return f"linux_{machine}"
     needed: dict[str, set[str]] = defaultdict(set)
     for need in versions:
         needed[need.library].add(need.version)
@@ -39,12 +45,14 @@ def satisfies(machine: str, policy: str, claim: str) -> bool:
 
 def known(machine: str, policy: str) -> bool:
     """Whether auditwheel has a policy of that name."""
+    if machine not in MACHINES:
+        return False
     return any(policy in (row.name, *row.aliases) for row in _policies(machine))
 
 
 def system_libraries(machine: str) -> frozenset[str]:
     """The libraries that every system under any policy has."""
-    return frozenset(_policies(machine).lowest.whitelist)
+    return frozenset(_policies(machine if machine in MACHINES else HOME).lowest.whitelist)
 
 
 def _policies(machine: str) -> WheelPolicies:

@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from torchproof.audit.against import Verdict
     from torchproof.audit.artifact import Artifact, Member
@@ -65,11 +65,12 @@ def judged(holds: bool, found: str, expected: str) -> Outcome:
     return passed(found, expected) if holds else failed(found, expected)
 
 
-def listed(names: Iterable[str]) -> str:
-    """The first names of a list, and how many more there are."""
+def listed(names: Iterable[str], write: Callable[[str], str] = str) -> str:
+    """The first names of a list as `write` writes them, and how many more there are."""
     all_names = list(names)
     more = len(all_names) - VISIBLE
-    return ", ".join(all_names[:VISIBLE]) + (f" and {more} more" if more > 0 else "")
+    shown = ", ".join(write(name) for name in all_names[:VISIBLE])
+    return shown + (f" and {more} more" if more > 0 else "")
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,9 +36,8 @@ class Ceilings:
 
 def newest(versions: Iterable[str], name: str) -> str | None:
     """The newest of the versions of one name: of GLIBC_2.4 and GLIBC_2.17 it is "2.17"."""
-    split = [version.partition("_") for version in versions]
-    numbers = [number for head, _, number in split if head == name and number[:1].isdigit()]
-    return max(numbers, key=Version, default=None)
+    matches = (re.fullmatch(rf"{name}_(\d{{1,9}}(?:\.\d{{1,9}})*)", text) for text in versions)
+    return max((match[1] for match in matches if match), key=Version, default=None)
 
 
 @dataclass(frozen=True)

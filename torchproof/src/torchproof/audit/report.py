@@ -15,7 +15,7 @@ from torchproof.audit.outcome import listed
 from torchproof.audit.symbols import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import Console
 
@@ -70,17 +70,19 @@ class Report:
         sha256: the hash of the file; None for a folder.
         policy: what it was held to.
         libraries: one report for each extension or plain library in it.
+        unreadable: a sentence for each library that could not be read.
     """
 
     artifact: str
     sha256: str | None
     policy: Policy
     libraries: tuple[LibraryReport, ...]
+    unreadable: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether no rule failed."""
-        return not any(library.failed for library in self.libraries)
+        """Whether every library was read and no rule failed."""
+        return not self.unreadable and not any(library.failed for library in self.libraries)
 
     def failed_rules(self) -> tuple[str, ...]:
         """The ids of the rules that failed, each once."""
@@ -91,7 +93,24 @@ class Report:
         return {**dataclasses.asdict(self), "ok": self.ok, "failed": list(self.failed_rules())}
 
 
-def to_json(reports: list[Report]) -> str:
+@dataclass(frozen=True)
+class Refusal:
+    """An input that could not be audited; `error` is one sentence."""
+
+    artifact: str
+    error: str
+
+    @property
+    def ok(self) -> bool:
+        """Never."""
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The refusal as JSON values."""
+        return {**dataclasses.asdict(self), "ok": self.ok}
+
+
+def to_json(reports: Iterable[Report | Refusal]) -> str:
     """The machine-readable twin of the tables."""
     return json.dumps([report.to_dict() for report in reports], indent=1)
 
@@ -109,6 +128,8 @@ def render(report: Report, console: Console) -> None:
             console.print(_verdicts_table(library))
         for finding in library.failed:
             console.print(_advice(finding))
+    for sentence in report.unreadable:
+        console.print(Text(sentence, style="bold red"))
     console.print(_summary(report))
 
 
@@ -124,7 +145,7 @@ def _facts_table(library: LibraryReport) -> Table:
 def _facts_rows(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "binding", facts.binding
     if facts.torch_cxx:
-        yield "tied to torch", f"by {listed(map(brief, facts.torch_cxx))}"
+        yield "tied to torch", f"by {listed(facts.torch_cxx, brief)}"
     if facts.lowest_torch:
         yield "lowest torch", f"{facts.lowest_torch}, from {len(facts.shims)} stable functions"
     yield "Python", facts.python
@@ -186,4 +207,5 @@ def _summary(report: Report) -> Text:
         for finding in library.findings:
             count[finding.status] += 1
     text = ", ".join(f"{number} {status}" for status, number in count.items())
+    text += f", {len(report.unreadable)} unreadable" if report.unreadable else ""
     return Text(f"{report.artifact}: {text}", style="green" if report.ok else "bold red")

@@ -95,7 +95,7 @@ def hold(wheel: Path) -> list[str]:
     matrix = config.load()
     objections = []
     if (claimed := tags.claimed(wheel)) != (measured := tags.measured(wheel)):
-        objections.append(f"its name says {claimed}, auditwheel and abi3audit say {measured}")
+        objections.append(f"its name says {claimed}, auditwheel and abi3info say {measured}")
     policy = replace(
         default_policy(),
         binding="stable",

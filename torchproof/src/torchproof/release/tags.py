@@ -1,4 +1,4 @@
-"""A wheel's tag: what auditwheel and abi3audit say of the library inside, and the file's name."""
+"""A wheel's tag: what auditwheel and abi3info say of the library inside, and the file's name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def claimed(wheel: Path) -> str:
 
 
 def measured(wheel: Path) -> str:
-    """The tag that auditwheel and abi3audit find in the one library of a Linux wheel.
+    """The tag that auditwheel and abi3info find in the one library of a Linux wheel.
 
     Raises:
         ReleaseError: it holds more than one library.
@@ -62,7 +62,7 @@ def measured(wheel: Path) -> str:
         (member,) = artifact.members
         library = elf.read(member.path)
         derived = facts.derive(library, member.name)
-        verdict = abi3.check(member.path, bounds().abi3)
+        verdict = abi3.check(library, bounds().abi3)
     return f"{_python(derived.python, sound=verdict.sound)}-{derived.manylinux}"
 
 

@@ -40,7 +40,7 @@ def exports(subject: Subject) -> Outcome:
         for symbol in subject.elf.exported
         if symbol.name not in wanted and not _may_export(symbol, subject)
     ]
-    found = listed(symbols.brief(name) for name in strange) or "init function at most"
+    found = listed(strange, symbols.brief) or "init function at most"
     return judged(not strange, found, "the init function, or what its package uses")
 
 

@@ -24,7 +24,7 @@ def python_abi3(subject: Subject) -> Outcome:
         return not_run(python, "it does not claim abi3")
     levels = [f"3.{tag.interpreter.removeprefix('cp3')}" for tag in wheel]
     baseline = max(levels, key=Version, default=bounds().abi3)
-    verdict = abi3.check(subject.elf.path, baseline)
+    verdict = abi3.check(subject.elf, baseline)
     found = f"uses CPython {verdict.computed}"
     if verdict.foreign:
         found = f"outside the limited API: {listed(verdict.foreign)}"
@@ -39,8 +39,10 @@ def python_tag(subject: Subject) -> Outcome:
     if not declared:
         return not_run(found, "neither a wheel's tag nor the row claims a Python")
     wanted = " or ".join(sorted(declared))
-    if found == "none":
-        return judged(subject.policy.python in {None, "none"}, found, wanted)
+    if found == "none" and subject.policy.python is None:
+        # Another library of the wheel may be the reason for its tag.
+        needless = "none" not in claims and not any(f.python != "none" for _, f in subject.others)
+        return judged(not needless, "none in any library" if needless else found, wanted)
     fits = found in declared or (found == "cpython" and any(c != "none" for c in declared))
     return judged(fits, found, wanted)
 

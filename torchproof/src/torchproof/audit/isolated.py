@@ -1,0 +1,75 @@
+"""Audits in a process with limits: a file that is made to exhaust it ends that process alone."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchproof.audit.artifact import ArtifactError
+from torchproof.audit.audit import audit
+
+if sys.platform != "win32":
+    import resource
+
+if TYPE_CHECKING:
+    from torchproof.audit.policy import Policy
+    from torchproof.audit.report import Report
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the audit of one file may take: a wheel of 500 MB takes 10 s and 200 MB."""
+
+    seconds: int = 300
+    memory: int = 4 << 30
+
+
+class Auditor:
+    """Audits one file after another in a process of their own."""
+
+    def __init__(self, policy: Policy, against: list[Path], budget: Budget | None = None) -> None:
+        self._arguments = policy, against, budget or Budget()
+        self._pool = self._started()
+
+    def __enter__(self) -> Auditor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    @staticmethod
+    def _started() -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+    def audit(self, file: Path) -> Report:
+        """Audit a file.
+
+        Raises:
+            ArtifactError: it cannot be read, or not within the budget.
+        """
+        try:
+            return self._pool.submit(_audit, file, *self._arguments).result()
+        except (BrokenProcessPool, MemoryError) as error:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = self._started()
+            budget = self._arguments[2]
+            raise ArtifactError(
+                f"{file} was not audited: that took more than {budget.seconds} s or"
+                f" {budget.memory >> 20} MiB, or crashed; is it damaged?"
+            ) from error
+
+
+def _audit(file: Path, policy: Policy, against: list[Path], budget: Budget) -> Report:
+    if sys.platform == "linux":
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        used = int(usage.ru_utime + usage.ru_stime) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (used + budget.seconds, resource.RLIM_INFINITY))
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        mapped = pages * resource.getpagesize() + budget.memory
+        resource.setrlimit(resource.RLIMIT_AS, (mapped, resource.RLIM_INFINITY))
+    return audit(file, policy, against)

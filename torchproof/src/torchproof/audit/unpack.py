@@ -1,0 +1,163 @@
+"""Takes what the audit reads out of an archive that nobody trusts: into limits, or not at all."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import re
+import shutil
+import zipfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING
+
+from conda_package_streaming.package_streaming import tar_generator
+from conda_package_streaming.package_streaming import zstd as zstandard
+
+from torchproof.audit.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from re import Pattern
+
+GIB = 1 << 30
+CHUNK = 1 << 20
+TAR_OVERHEAD = 256 << 20  # its headers and padding, 1 KiB for each file
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that is unpacked: bytes of one file and of all, files, and bytes out of each byte.
+
+    The CUDA wheels of torch unpack to 3 GiB in files of at most 1.5 GiB, 2.5 bytes out of each.
+    """
+
+    file: int = 4 * GIB
+    total: int = 12 * GIB
+    files: int = 200_000
+    ratio: int = 100
+    free_of_ratio: int = 64 << 20
+
+
+LIMITS = Limits()
+
+
+class UnpackError(ValueError):
+    """The archive is damaged, or unpacks to more than the limits, or out of its folder."""
+
+
+class _Target:
+    """A folder that files are written into, until they are too many."""
+
+    def __init__(self, archive: Path, folder: Path, limits: Limits) -> None:
+        self.folder = folder
+        self.limits = limits
+        self.total = 0
+        self.files = 0
+        ratio = max(limits.free_of_ratio, archive.stat().st_size * limits.ratio)
+        self.most = min(ratio, limits.total)
+
+    def count(self, name: str, size: int) -> None:
+        """Count a file of the archive, whether it is unpacked or not."""
+        shown = shorten(repr(name))
+        parts = PurePosixPath(name.replace("\\", "/")).parts
+        if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
+            raise UnpackError(f"its file {shown} would be written outside of its folder")
+        self.files += 1
+        self.total += size
+        if self.files > self.limits.files:
+            raise UnpackError(f"it holds more than {self.limits.files:,} files")
+        if size > self.limits.file:
+            raise UnpackError(
+                f"its file {shorten(repr(name))} claims {size:,} bytes, over {self.limits.file:,}"
+            )
+        if self.total > self.most:
+            raise UnpackError(f"it unpacks to more than {self.most:,} bytes, as no package does")
+
+    def write(self, name: str, source: IO[bytes]) -> None:
+        """Unpack a file that was counted."""
+        path = self.folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise UnpackError(f"its file {shorten(repr(name))} is in it twice") from error
+
+
+class _Limited(io.RawIOBase):
+    """A stream that ends in an error after so many bytes: a tar's headers have a size, too."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self.stream = stream
+        self.left = most
+
+    def read(self, size: int = -1) -> bytes:
+        """Some bytes."""
+        data = self.stream.read(min(size, CHUNK) if size >= 0 else CHUNK)
+        self.left -= len(data)
+        if self.left < 0:
+            raise UnpackError("it unpacks to far more than the files that it names")
+        return data
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """The readers of zip, tar, deflate, bzip2, lzma and zstd have some twenty classes of error."""
+    try:
+        yield
+    except UnpackError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:  # bz2's own have none
+            raise
+        raise UnpackError(f"{type(error).__name__}: {shorten(error)}") from error
+
+
+def wheel(path: Path, folder: Path, *wanted: Pattern[str], limits: Limits = LIMITS) -> None:
+    """Unpack the files of a wheel whose paths match a pattern.
+
+    Raises:
+        UnpackError: it cannot be unpacked.
+    """
+    target = _Target(path, folder, limits)
+    with _explained(), zipfile.ZipFile(path) as archive:
+        for row in archive.infolist():
+            target.count(row.filename, row.file_size)
+        for row in archive.infolist():
+            if not row.is_dir() and any(p.fullmatch(row.filename) for p in wanted):
+                with archive.open(row) as source:
+                    target.write(row.filename, source)
+
+
+def conda(path: Path, folder: Path, *wanted: Pattern[str], limits: Limits = LIMITS) -> None:
+    """Unpack the files of a conda package whose paths match a pattern.
+
+    Raises:
+        UnpackError: it cannot be unpacked.
+    """
+    target = _Target(path, folder, limits)
+    with _explained(), _conda_tar(path) as stream:
+        limited = _Limited(stream, target.most + TAR_OVERHEAD)
+        for archive, row in tar_generator(limited):
+            target.count(row.name, row.size)
+            if row.isreg() and any(p.fullmatch(row.name) for p in wanted):
+                source = archive.extractfile(row)
+                assert source is not None
+                target.write(row.name, source)
+
+
+@contextmanager
+def _conda_tar(path: Path) -> Iterator[IO[bytes]]:
+    """The tar of a package's files: the whole of a .tar.bz2, one member of a .conda."""
+    if path.name.endswith(".tar.bz2"):
+        with bz2.open(path) as stream:
+            yield stream
+        return
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if re.fullmatch(r"pkg-.*\.tar\.zst", name)]
+        if len(names) != 1:
+            raise UnpackError(f"it holds {len(names)} files pkg-*.tar.zst instead of one")
+        with archive.open(names[0]) as packed, zstandard.open(packed) as stream:
+            yield stream

@@ -1,0 +1,422 @@
+"""A file that is damaged, or made to do harm, ends in one sentence, and hides nobody else's report.
+
+HOSTILE_CASES and HOSTILE_SEED choose how many mutations are tried, and which.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import json
+import os
+import random
+import re
+import struct
+import tarfile
+import time
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from conda_package_streaming.create import conda_builder
+from rich.console import Console
+from torchproof.audit import ArtifactError, audit, default_policy, render, unpack
+from torchproof.audit.__main__ import main
+from torchproof.audit.isolated import Auditor, Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .conftest import Toolchain
+
+CASES = int(os.environ.get("HOSTILE_CASES", "120"))
+SEED = int(os.environ.get("HOSTILE_SEED", "1"))
+LIMIT_S = 10.0
+LONGEST_SENTENCE = 600
+EVIL = (0, 1, 0x7F, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An ELF class, byte order and machine."""
+
+    machine: int
+    width: int = 64
+    order: str = "<"
+
+
+I686, S390X = Kind(3, 32), Kind(22, 64, ">")
+
+
+def small_elf(kind: Kind, needed: str = "libc.so.6", undefined: str = "PyErr_Clear") -> bytes:
+    """The smallest shared library: one NEEDED entry, one undefined symbol, no section table."""
+    word = "Q" if kind.width == 64 else "I"
+    header, segment, symbol = (
+        ("HHIQQQIHHHHHH", "IIQQQQQQ", "IBBHQQ")
+        if kind.width == 64
+        else ("HHIIIIIHHHHHH", "IIIIIIII", "IIIBBH")
+    )
+
+    def pack(layout: str, *values: int) -> bytes:
+        return struct.pack(kind.order + layout, *values)
+
+    head, row, entry = (struct.calcsize("<" + text) for text in (header, segment, symbol))
+    strings = b"\0" + needed.encode() + b"\0" + undefined.encode() + b"\0"
+    at_name = 2 + len(needed)
+    table = 16 + head + 2 * row
+    symbols = bytes(entry) + (
+        pack(symbol, at_name, 0x10, 0, 0, 0, 0)
+        if kind.width == 64
+        else pack(symbol, at_name, 0, 0, 0x10, 0, 0)
+    )
+    hashes = table + len(symbols)
+    names = hashes + 20
+    dynamic = names + len(strings)
+    values = {1: 1, 5: names, 6: table, 4: hashes, 10: len(strings), 11: entry, 0: 0}
+    tags = b"".join(pack(word * 2, tag, value) for tag, value in values.items())
+    end = dynamic + len(tags)
+    segments = b"".join(
+        pack(segment, kind_of, 4, at, at, at, size, size, 1)
+        if kind.width == 64
+        else pack(segment, kind_of, at, at, at, size, size, 4, 1)
+        for kind_of, at, size in ((1, 0, end), (2, dynamic, len(tags)))
+    )
+    ident = b"\x7fELF" + bytes([kind.width // 32, 1 if kind.order == "<" else 2, 1]) + bytes(9)
+    return b"".join((
+        ident,
+        pack(header, 3, kind.machine, 1, 0, 16 + head, 0, 0, 16 + head, row, 2, 0, 0, 0),
+        segments,
+        symbols,
+        pack("5I", 1, 2, 1, 0, 0),
+        strings,
+        tags,
+    ))  # fmt: skip
+
+
+GOOD = small_elf(Kind(62))
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy"), [(I686, "manylinux_2_5_i686"), (S390X, "manylinux_2_17_s390x"),
+                         (Kind(62), "manylinux_2_5_x86_64"), (Kind(8), "linux_machine8")]
+)  # fmt: skip
+def test_a_library_of_another_machine_is_read(tmp_path: Path, kind: Kind, policy: str) -> None:
+    library = tmp_path / "ext.so"
+    library.write_bytes(small_elf(kind))
+    (found,) = audit(library).libraries
+    assert found.facts.needed == ("libc.so.6",)
+    assert found.facts.python == "cpython"
+    assert found.facts.manylinux == policy
+
+
+# What somebody made by hand ------------------------------------------------------------------
+
+
+def archive(path: Path, *files: tuple[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as target:
+        for name, data in files:
+            target.writestr(name, data)
+    return path
+
+
+WHEEL = "ext-1.0-py3-none-linux_x86_64.whl"
+METADATA = "ext-1.0.dist-info/METADATA"
+
+
+def patched_zip(field: int, value: int) -> Callable[[Path], Path]:
+    """A wheel with one 16-bit field of its headers, at that place of the local one, changed."""
+
+    def make(folder: Path) -> Path:
+        path = archive(folder / WHEEL, ("ext/ext.so", GOOD))
+        data = bytearray(path.read_bytes())
+        central = data.index(b"PK\1\2")
+        data[field : field + 2] = data[central + field + 2 : central + field + 4] = struct.pack(
+            "<H", value
+        )
+        path.write_bytes(data)
+        return path
+
+    return make
+
+
+def corrupt(folder: Path) -> Path:
+    path = archive(folder / WHEEL, ("ext/ext.so", GOOD * 50), method=zipfile.ZIP_DEFLATED)
+    data = bytearray(path.read_bytes())
+    data[60:70] = b"\xff" * 10
+    path.write_bytes(data)
+    return path
+
+
+def truncated(folder: Path) -> Path:
+    path = archive(folder / WHEEL, ("ext/ext.so", GOOD))
+    path.write_bytes(path.read_bytes()[:-30])
+    return path
+
+
+def zip_bomb(folder: Path) -> Path:
+    data = GOOD + bytes(200 << 20)
+    return archive(folder / WHEEL, ("ext/ext.so", data), method=zipfile.ZIP_DEFLATED)
+
+
+def conda_bomb(folder: Path) -> Path:
+    path = folder / "ext-1.0-0.tar.bz2"
+    with bz2.open(path, "wb") as stream, tarfile.open(fileobj=stream, mode="w") as target:
+        row = tarfile.TarInfo("lib/ext.so")
+        row.size = 200 << 20
+        target.addfile(row, io.BytesIO(bytes(row.size)))
+    return path
+
+
+def header_bomb(folder: Path) -> Path:
+    """A header of tar that its reader takes into memory whole."""
+    path = folder / "ext-1.0-0.tar.bz2"
+    row = tarfile.TarInfo("pax")
+    row.type, row.size = tarfile.XHDTYPE, 400 << 20
+    with bz2.open(path, "wb") as stream:
+        stream.write(row.tobuf())
+        for _ in range(400):
+            stream.write(bytes(1 << 20))
+    return path
+
+
+def climbing_conda(folder: Path) -> Path:
+    path = folder / "ext-1.0-0.tar.bz2"
+    with tarfile.open(path, "w:bz2") as target:
+        row = tarfile.TarInfo("../../ext.so")
+        row.size = len(GOOD)
+        target.addfile(row, io.BytesIO(GOOD))
+    return path
+
+
+def fifo(folder: Path) -> Path:
+    os.mkfifo(folder / "ext.so")
+    return folder / "ext.so"
+
+
+def folder_named_wheel(folder: Path) -> Path:
+    (folder / WHEEL).mkdir()
+    return folder / WHEEL
+
+
+def plain(name: str, data: bytes) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / name).write_bytes(data)
+        return folder / name
+
+    return make
+
+
+def zipped(*files: tuple[str, bytes]) -> Callable[[Path], Path]:
+    return lambda folder: archive(folder / WHEEL, *files)
+
+
+def word(at: int, value: int) -> bytes:
+    """The good library with one of its 64-bit words changed."""
+    return GOOD[:at] + struct.pack("<Q", value) + GOOD[at + 8 :]
+
+
+INVALID = b"Metadata-Version: 2.1\nName: ext\nVersion: 1.0\nRequires-Dist: ??? torch\n"
+REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "empty": (plain("ext.so", b""), "is no ELF library"),
+    "Mach-O": (plain("ext.so", b"\xcf\xfa\xed\xfe" + bytes(60)), "is a Mach-O library of macOS"),
+    "PE": (plain("ext.so", b"MZ" + bytes(60)), "is a library of Windows"),
+    "static": (plain("ext.so", b"!<arch>\n"), "is a static library"),
+    "FIFO": (fifo, "is no regular file"),
+    "device": (lambda _: Path("/dev/zero"), "is no regular file"),
+    "folder": (folder_named_wheel, "holds no ELF shared library"),
+    "no dynamic tags": (plain("ext.so", GOOD[:64] + bytes(112)), "it has no dynamic tags"),
+    "a size of 2^40": (plain("ext.so", word(64 + 32, 1 << 40)), "end at byte 1,099,511,627,776"),
+    "program headers far away": (plain("ext.so", word(32, 1 << 40)), "would end at byte"),
+    "no zip": (plain(WHEEL, b"no zip"), "is no well-formed wheel"),
+    "no wheel's name": (plain("ext.whl", b""), "is no well-formed wheel"),
+    "encrypted": (patched_zip(6, 1), "is encrypted"),
+    "odd compression": (patched_zip(8, 99), "NotImplementedError: That compression method"),
+    "corrupt": (corrupt, "is no well-formed wheel: error: Error -3"),
+    "truncated": (truncated, "is no well-formed wheel"),
+    "zip bomb": (zip_bomb, "unpacks to more than"),
+    "climbs": (zipped(("../../ext.so", GOOD)), "outside of its folder"),
+    "absolute": (zipped(("/ext.so", GOOD)), "outside of its folder"),
+    "file and folder": (zipped(("a.so", GOOD), ("a.so/b.so", GOOD)), "is in it twice"),
+    "invalid metadata": (zipped(("ext.so", GOOD), (METADATA, INVALID)), "has invalid metadata"),
+    "conda bomb": (conda_bomb, "unpacks to more than"),
+    "conda header bomb": (header_bomb, "unpacks to far more than"),
+    "conda climbs": (climbing_conda, "outside of its folder"),
+    "no conda": (plain("ext-1.0-0.conda", b"no zip"), "is no well-formed conda package"),
+    "no tar": (plain("ext-1.0-0.tar.bz2", b"no bzip2"), "is no well-formed conda package"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    path = tmp_path / "good.so"
+    path.write_bytes(GOOD)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "bad"
+    path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_hostile_file_is_refused_in_one_sentence(kind: str, folder: Path) -> None:
+    make, words = REFUSED[kind]
+    with pytest.raises(ArtifactError) as refused:
+        audit(make(folder))
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < LONGEST_SENTENCE
+
+
+def test_bad_files_do_not_hide_the_reports_of_the_good(
+    folder: Path, good: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = [str(REFUSED[kind][0](folder)) for kind in ("FIFO", "no conda")]
+    assert main([bad[0], str(good), bad[1]]) == 2
+    out, error = capsys.readouterr()
+    assert "good.so: " in out
+    assert error.splitlines() == [line for line in error.splitlines() if line.startswith("audit: ")]
+    assert [name in line for name, line in zip(bad, error.splitlines(), strict=True)] == [True] * 2
+
+
+def test_json_lists_what_was_refused(
+    folder: Path, good: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(REFUSED["FIFO"][0](folder)), str(good), "--json"]) == 2
+    refused, report = json.loads(capsys.readouterr().out)
+    assert (refused["artifact"], refused["ok"]) == ("ext.so", False)
+    assert "is no regular file" in refused["error"]
+    assert report["artifact"] == "good.so"
+
+
+def test_a_damaged_library_does_not_hide_those_beside_it(
+    tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "damaged.so").write_bytes(GOOD[:200])
+    report = audit(tmp_path)
+    assert [library.name for library in report.libraries] == [good.name]
+    assert not report.ok
+    assert main([str(tmp_path)]) == 1
+    assert "damaged.so is no readable shared library" in capsys.readouterr().out
+
+
+def test_a_name_is_fit_for_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / os.fsdecode(b"\xff\x1b[31m.so")
+    path.write_bytes(small_elf(Kind(62), needed="lib\x1b[2J\u0301.so"))
+    assert main([str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\\x1b[2J" in out
+
+
+def test_a_symbol_that_demangles_without_end_is_stopped(
+    toolchain: Toolchain, tmp_path: Path, good: Path
+) -> None:
+    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    twice = "".join(f"S0_IS{digit}_S{digit}_E" for digit in digits[1:])
+    name = f"_ZN2at1fENS_1AIiiEE{twice}"
+    library = toolchain.library(
+        "bomb.so", f'int bomb() asm("{name}");\nint call() {{ return bomb(); }}\n'
+    )
+    with Auditor(default_policy(), [], Budget(seconds=1, memory=256 << 20)) as auditor:
+        with pytest.raises(ArtifactError, match="was not audited: that took more than 1 s"):
+            auditor.audit(library)
+        assert auditor.audit(good).artifact == "good.so"
+
+
+# Mutations -----------------------------------------------------------------------------------
+
+
+def mutated(data: bytes, dice: random.Random) -> bytes:
+    """A file cut off, or with some of its bytes or words changed."""
+    how = dice.randrange(4)
+    if how == 0:
+        return data[: dice.randrange(len(data))]
+    changed = bytearray(data)
+    for _ in range(dice.choice((1, 1, 2, 8, 64))):
+        # The headers and tables of a small library are at its beginning.
+        at = dice.randrange(min(len(data), 1 << dice.randrange(5, 21)))
+        if how == 1:
+            changed[at] ^= 1 << dice.randrange(8)
+        else:
+            size = dice.choice((2, 4, 8))
+            at -= at % size
+            value = dice.choice(EVIL) & (1 << 8 * size) - 1
+            changed[at : at + size] = value.to_bytes(size, dice.choice(("little", "big")))
+    return bytes(changed)
+
+
+def seeds(toolchain: Toolchain) -> dict[str, bytes]:
+    """A sound file of each kind: with and without sections, versions, compression."""
+    source = "#include <string>\nstd::string text(int n) { return std::string(n, 'x'); }\n"
+    library = toolchain.library("seed.so", source, "-s")
+    compiled = library.read_bytes()
+    archive(toolchain.folder / WHEEL, ("ext/ext.so", compiled), (METADATA, INVALID[:45]))
+    packed = archive(
+        toolchain.folder / f"2{WHEEL}", ("ext/ext.so", compiled), method=zipfile.ZIP_DEFLATED
+    )
+    with tarfile.open(toolchain.folder / "ext-1.0-0.tar.bz2", "w:bz2") as target:
+        target.add(library, "lib/ext.so")
+    with conda_builder("ext-1.0-1", toolchain.folder) as package:
+        package.add(library, "lib/ext.so")
+    return {
+        "ext.so": compiled,
+        "small.so": GOOD,
+        "i686.so": small_elf(I686),
+        "big.so": small_elf(S390X),
+        WHEEL: (toolchain.folder / WHEEL).read_bytes(),
+        f"2{WHEEL}": packed.read_bytes(),
+        "ext-1.0-0.tar.bz2": (toolchain.folder / "ext-1.0-0.tar.bz2").read_bytes(),
+        "ext-1.0-1.conda": (toolchain.folder / "ext-1.0-1.conda").read_bytes(),
+    }
+
+
+def test_a_mutated_file_is_audited_or_refused(toolchain: Toolchain, folder: Path) -> None:
+    dice = random.Random(SEED)
+    sound = seeds(toolchain)
+    for name, data in sound.items():
+        (folder / name).write_bytes(data)
+        assert audit(folder / name).libraries, f"{name} is sound"
+    ends = set()
+    for number in range(CASES):
+        name = dice.choice(list(sound))
+        (folder / name).write_bytes(mutated(sound[name], dice))
+        begun = time.process_time()
+        refusal = None
+        try:
+            render(audit(folder / name), Console(file=io.StringIO()))
+        except ArtifactError as error:
+            refusal = str(error)
+        except Exception as error:
+            raise AssertionError(f"case {number} of seed {SEED} is {folder / name}") from error
+        assert time.process_time() - begun < LIMIT_S, f"case {number} of seed {SEED}"
+        assert refusal is None or ("\n" not in refusal and len(refusal) < LONGEST_SENTENCE)
+        ends.add(refusal is None)
+    assert ends == {True, False}
+
+
+def test_each_prefix_of_a_library_is_refused(folder: Path) -> None:
+    for size in range(len(GOOD)):
+        (folder / "ext.so").write_bytes(GOOD[:size])
+        with pytest.raises(ArtifactError):
+            audit(folder / "ext.so")
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (unpack.Limits(files=1), "more than 1 files"),
+        (unpack.Limits(file=100), "over 100"),
+        (unpack.Limits(total=500), "unpacks to more than 500 bytes"),
+    ],
+)
+def test_what_is_unpacked_is_limited(
+    limits: unpack.Limits, words: str, folder: Path, tmp_path: Path
+) -> None:
+    wheel = archive(folder / WHEEL, ("a.so", GOOD), ("b.so", GOOD))
+    with pytest.raises(unpack.UnpackError, match=words):
+        unpack.wheel(wheel, tmp_path / "out", re.compile(".*"), limits=limits)
