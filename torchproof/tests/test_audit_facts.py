@@ -234,6 +234,24 @@ def test_a_c_function_that_torch_does_not_have_is_no_stable_function(toolchain: 
     assert "stable-target" not in {finding.rule for finding in found.failed}
 
 
+NATIVE_STRING = """
+#include <string>
+namespace c10 { void warn(const std::string&); }
+extern "C" void call() { c10::warn("text"); }
+"""
+
+
+def test_nothing_is_required_of_a_torch_that_nobody_named(toolchain: Toolchain) -> None:
+    old = toolchain.library("ext.so", NATIVE_STRING, "-D_GLIBCXX_USE_CXX11_ABI=0")
+    toolchain.rewrite_comment(old, "GCC: (GNU) 5.4.0")
+    for torch, status in ((None, "not run"), ("2.3", "passed"), ("2.13", "failed")):
+        findings = {f.rule: f.status for f in audit(old, Policy(torch=torch)).libraries[0].findings}
+        assert findings["cxx11-abi"] == status
+    assert {f.rule: f.status for f in audit(old).libraries[0].findings}[
+        "compiler-floor"
+    ] == "not run"
+
+
 def without_sections(library: Path) -> Path:
     """The library as sstrip leaves it: the loader reads no section header."""
     image = bytearray(library.read_bytes())

@@ -28,6 +28,7 @@ extern "C" __attribute__((visibility("default"))) int PyInit_ext() {
          aoti_torch_get_current_cuda_stream() + cudaGetLastError();
 }
 """
+NO_PYTHON = CLEAN.replace("PyModule_Create2", "torch_call_dispatcher")
 DEVICE_CODE = 'asm(".section .nv_fatbin,\\"a\\"\\n.incbin \\"%s\\"\\n.previous");\n'
 CPU_SHIMS = ("aoti_torch_library_init_fragment", "torch_call_dispatcher")
 CUDA_SHIMS = ("aoti_torch_get_current_cuda_stream",)
@@ -49,7 +50,9 @@ class Binary:
     """How a fixture differs from the clean one."""
 
     breaks: str | None
-    source: str = ""  # added to CLEAN
+    source: str = ""  # added to the clean one's
+    clean: str = CLEAN
+    links: tuple[str, ...] = ()  # more libraries of torch
     flags: tuple[str, ...] = ()
     images: tuple[tuple[int, int, str], ...] = ((2, 80, ""), (2, 90, "a"), (1, 90, "a"))
     comment: str = "GCC: (GNU) 13.3.0"
@@ -86,7 +89,15 @@ BINARIES = (
         "python-abi3",
         'extern "C" int _PyType_Lookup();\n' + exported("return _PyType_Lookup();"),
     ),
+    Binary(
+        "torch-python",
+        clean=NO_PYTHON,
+        links=("libtorch_python.so",),
+        tag="py3-none-manylinux_2_41_x86_64",
+    ),
     Binary("python-tag", tag="py3-none-manylinux_2_41_x86_64"),
+    # A tag for one CPython, which no library of the wheel needs.
+    Binary("python-tag", clean=NO_PYTHON, tag="cp311-cp311-manylinux_2_41_x86_64"),
     Binary("glibc", strange=("libm.so.6", "GLIBC_2.99"), tag=LINUX, against=False),
     Binary("glibcxx", strange=("libstdc++.so.6", "GLIBCXX_3.4.99"), tag=LINUX, against=False),
     Binary("cxxabi", strange=("libstdc++.so.6", "CXXABI_1.3.99"), tag=LINUX, against=False),
@@ -141,11 +152,12 @@ def build(toolchain: Toolchain, binary: Binary) -> Path:
     version, *functions = binary.torch
     lib = install_torch(toolchain, version, *functions) / "lib"
     source, libraries = (
-        CLEAN + binary.source,
+        binary.clean + binary.source,
         [toolchain.stub(f"libcudart.so.{binary.cudart}", ("cudaGetLastError",))],
     )
     if binary.torch_linked:
         libraries += [lib / "libtorch_cpu.so", lib / "libtorch_cuda.so"]
+    libraries += [toolchain.stub(f"torch/lib/{name}", ("torch_odd",)) for name in binary.links]
     if binary.strange:
         libraries.append(
             toolchain.stub(f"strange/{binary.strange[0]}", ("odd",), binary.strange[1])

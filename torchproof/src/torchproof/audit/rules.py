@@ -47,6 +47,12 @@ RULES: tuple[Rule, ...] = (
         binding.torch_linked,
     ),
     Rule(
+        "torch-python",
+        "libtorch_python.so is loaded by Python alone, and only in a process with torch's binding.",
+        "Leave -ltorch_python out: pass py_limited_api=True to CppExtension.",
+        binding.torch_python,
+    ),
+    Rule(
         "python-abi3",
         "A library named abi3 that leaves the limited API crashes in another CPython.",
         "Compile with -DPy_LIMITED_API for the oldest CPython, or drop abi3 from the name.",

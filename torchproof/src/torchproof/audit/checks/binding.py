@@ -23,7 +23,7 @@ def binding(subject: Subject) -> Outcome:
     if declared is None:
         return not_run(found, "no binding is declared")
     if declared == "stable" and count:
-        return failed(f"{found}, {listed(map(symbols.brief, facts.torch_cxx))}", declared)
+        return failed(f"{found}, {listed(facts.torch_cxx, symbols.brief)}", declared)
     return judged(facts.binding == declared, found, declared)
 
 
@@ -59,6 +59,15 @@ def torch_linked(subject: Subject) -> Outcome:
     linked = bool(found) and all(any(f"_{of}" in name for name in found) for of in devices)
     wanted = " and ".join(f"libtorch_{of}.so" for of in sorted(filter(None, devices)))
     return judged(linked, ", ".join(found) or "none", wanted or "a library of torch")
+
+
+def torch_python(subject: Subject) -> Outcome:
+    """It names torch's Python binding as NEEDED only where it uses Python."""
+    facts = subject.facts
+    linked = [name for name in facts.needed if name.startswith("libtorch_python")]
+    uses = facts.python != "none" or any("THP" in name for name in facts.torch_cxx)
+    found = f"{listed(linked) or 'not linked'}, {'some' if uses else 'no'} symbol of Python"
+    return judged(uses or not linked, found, "not linked without a symbol of Python")
 
 
 TORCH_CUDA = "libtorch_cuda.so"

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from torchproof.audit.outcome import Outcome, Subject
 
 
+NO_TORCH = "nothing says which torch it was built on (--torch)"
+
+
 def cxx11_abi(subject: Subject) -> Outcome:
     """The std::string it was compiled with is torch's."""
     found, policy = subject.facts.cxx11_abi, subject.policy
@@ -21,7 +24,9 @@ def cxx11_abi(subject: Subject) -> Outcome:
     written = f"_GLIBCXX_USE_CXX11_ABI={int(found)}"
     if policy.cxx11_abi is not None:
         return judged(found == policy.cxx11_abi, written, f"{int(policy.cxx11_abi)}")
-    torch = policy.torch or subject.artifact.torch or policy.target or bounds().target
+    torch = policy.torch or subject.artifact.torch or policy.target or subject.facts.lowest_torch
+    if torch is None:
+        return not_run(written, NO_TORCH)
     expected = Version(torch) >= Version(bounds().cxx11_abi_since)
     return judged(found == expected, written, f"{int(expected)}, as torch {torch}")
 
@@ -46,7 +51,9 @@ def compiler_floor(subject: Subject) -> Outcome:
         return not_run(str(compiler), "it uses no torch")
     if compiler_abi(subject).status == "failed":
         return not_run(str(compiler), "compiler-abi already fails")
-    headers = torch or subject.facts.lowest_torch or bounds().target
+    headers = torch or subject.facts.lowest_torch
+    if headers is None:
+        return not_run(str(compiler), NO_TORCH)
     floor = bounds().floor(headers)
     oldest = floor.gcc if compiler.family == "gcc" else floor.clang
     expected = f"{compiler.family} >= {oldest}: torch {headers} is C++{floor.cxx}"
