@@ -2,10 +2,15 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
 #include <utility>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/mman.h>
+#endif
 
 namespace lltm {
 
@@ -14,20 +19,71 @@ constexpr std::align_val_t kAlignment{64};
 // What a thread keeps for its next call, at most. The C library would return blocks of this size to
 // the system after every call and fault them in again at the next: a seventh of a small sequence's
 // time.
-constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
+constexpr std::size_t kKeptBytes = std::size_t{32} << 20;
+
+// What all threads keep together, at most: a server may have hundreds, most of them idle. A thread
+// that comes when it is used up takes its blocks from the C library.
+constexpr std::size_t kKeptBytesOfAll = std::size_t{64} << 20;
+
+// From here on a block comes from the system and goes back there. The C library would keep it, once
+// for every thread's heap.
+constexpr std::size_t kSystemBytes = std::size_t{1} << 20;
+
+struct Block {
+  void* memory = nullptr;
+  std::size_t bytes = 0;
+};
+
+#if defined(__unix__) || defined(__APPLE__)
+constexpr bool kHasSystemBlocks = true;
+inline void* system_allocate(std::size_t bytes) {
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  return memory;
+}
+inline void system_free(const Block& block) { ::munmap(block.memory, block.bytes); }
+#else
+constexpr bool kHasSystemBlocks = false;
+inline void* system_allocate(std::size_t) { return nullptr; }
+inline void system_free(const Block&) {}
+#endif
+
+inline bool is_of_the_system(std::size_t bytes) {
+  return kHasSystemBlocks && bytes >= kSystemBytes;
+}
+
+inline Block allocate(std::size_t bytes) {
+  return {is_of_the_system(bytes) ? system_allocate(bytes) : ::operator new(bytes, kAlignment),
+          bytes};
+}
+
+inline void free_block(const Block& block) {
+  if (is_of_the_system(block.bytes)) return system_free(block);
+  ::operator delete(block.memory, kAlignment);
+}
+
+// Bytes that threads keep for their next call, in all.
+class Budget {
+ public:
+  static bool reserve(std::size_t bytes) {
+    if (kept_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= kKeptBytesOfAll) return true;
+    release(bytes);
+    return false;
+  }
+  static void release(std::size_t bytes) { kept_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+ private:
+  static inline std::atomic<std::size_t> kept_{0};
+};
 
 class Pool {
  public:
-  struct Block {
-    void* memory = nullptr;
-    std::size_t bytes = 0;
-  };
-
   Pool() = default;
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   ~Pool() {
-    for (const Block& block : kept_) ::operator delete(block.memory, kAlignment);
+    Budget::release(kept_bytes_);
+    for (const Block& block : kept_) free_block(block);
   }
 
   static Pool& of_this_thread() {
@@ -42,8 +98,9 @@ class Pool {
       const bool fits = block.bytes >= bytes && block.bytes / 2 <= bytes;
       if (fits && (!best || block.bytes < best->bytes)) best = &block;
     }
-    if (!best) return {::operator new(bytes, kAlignment), bytes};
+    if (!best) return allocate(bytes);
     kept_bytes_ -= best->bytes;
+    Budget::release(best->bytes);
     return std::exchange(*best, Block{});
   }
 
@@ -51,12 +108,13 @@ class Pool {
     if (kept_bytes_ + block.bytes <= kKeptBytes) {
       for (Block& place : kept_) {
         if (place.memory) continue;
+        if (!Budget::reserve(block.bytes)) break;
         kept_bytes_ += block.bytes;
         place = block;
         return;
       }
     }
-    ::operator delete(block.memory, kAlignment);
+    free_block(block);
   }
 
  private:
@@ -77,7 +135,7 @@ class Scratch {
   T* data() const { return static_cast<T*>(block_.memory); }
 
  private:
-  Pool::Block block_;
+  Block block_;
 };
 
 }  // namespace lltm

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,3 +51,60 @@ def test_a_second_thread_works(case: Case) -> None:
 def test_one_thread_works_alone(case: Case) -> None:
     torch.set_num_threads(1)
     assert share_of_others(case) < 0.1
+
+
+KEEP = """
+import threading
+import torch, lltm
+
+torch.set_num_threads(1)
+module, input = lltm.LLTMSequence(64, 128), torch.randn(64, 96, 64)
+
+
+def resident():
+    with open("/proc/self/status") as status:
+        (line,) = (line for line in status if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def work(ended, leave):
+    with torch.no_grad():
+        module(input)
+    ended.set()
+    leave.wait()
+
+
+def start(leave):
+    ended = threading.Event()
+    thread = threading.Thread(target=work, args=(ended, leave))
+    thread.start()
+    ended.wait()
+    return thread
+
+
+leave = threading.Event()
+threads = [start(leave)]
+before = resident()
+threads += [start(leave) for _ in range(24)]
+print(resident() - before)
+leave.set()
+for thread in threads:
+    thread.join()
+"""
+
+
+@pytest.mark.subprocess
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc and needs glibc")
+def test_idle_threads_keep_a_bounded_amount_of_memory_together(tmp_path: Path) -> None:
+    """9 MiB each without a bound, of 32 that one may keep; the bound is on all of them."""
+    done = subprocess.run(
+        [sys.executable, "-c", KEEP],
+        # glibc gives every large block back at once, so that what is resident is what is kept.
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 64 + 24 * 1  # a thread's stack and torch's own state are the rest
