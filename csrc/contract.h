@@ -7,6 +7,7 @@
 #include <torch/headeronly/core/ScalarType.h>
 #include <torch/headeronly/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
@@ -101,6 +102,47 @@ std::string shape_string(const Tensor& tensor) {
 // Checks -----------------------------------------------------------------------------------------
 // Each names the op, the argument, what was expected and what came.
 
+// As Python writes it.
+inline std::string dtype_name(torch::headeronly::ScalarType dtype) {
+  using torch::headeronly::ScalarType;
+  switch (dtype) {
+    case ScalarType::Float:
+      return "float32";
+    case ScalarType::Double:
+      return "float64";
+    case ScalarType::BFloat16:
+      return "bfloat16";
+    case ScalarType::Half:
+      return "float16";
+    case ScalarType::Int:
+      return "int32";
+    case ScalarType::Long:
+      return "int64";
+    default:
+      return torch::headeronly::toString(dtype);
+  }
+}
+
+// Every product of sizes that a host function computes must fit, in bytes of the widest type. An
+// expanded tensor has any size without having the memory.
+inline void check_sizes(const char* op, const SequenceSizes& sizes) {
+  bool fits = true;
+  const auto times = [&](int64_t a, int64_t b) {
+    int64_t product = 0;
+    fits = fits && !__builtin_mul_overflow(a, b, &product);
+    return product;
+  };
+  const int64_t state = sizes.cell.state, gates = times(3, state), features = sizes.cell.features;
+  int64_t width = 0;
+  fits = fits && !__builtin_add_overflow(state, features, &width);
+  const int64_t widest = sizeof(double), row = times(widest, std::max(gates, width));
+  times(row, std::max(gates, width));
+  times(row, times(sizes.steps, sizes.cell.batch));
+  STD_TORCH_CHECK(fits, "lltm::", op,
+                  ": the tensors must have fewer than 2^63 bytes each, got T = ", sizes.steps,
+                  ", B = ", sizes.cell.batch, ", F = ", features, ", S = ", state);
+}
+
 template <class Tensor>
 void check_shape(const char* op, const char* name, const Tensor& tensor, const char* terms,
                  std::initializer_list<int64_t> expected) {
@@ -122,8 +164,8 @@ template <class Api, class Tensor>
 void check_kind(const char* op, const char* name, const Tensor& tensor, const Tensor& input) {
   check_defined(op, name, tensor);
   STD_TORCH_CHECK(tensor.scalar_type() == input.scalar_type(), "lltm::", op, ": ", name,
-                  " must have the dtype of input, ", toString(input.scalar_type()), ", got ",
-                  toString(tensor.scalar_type()));
+                  " must have the dtype of input, ", dtype_name(input.scalar_type()), ", got ",
+                  dtype_name(tensor.scalar_type()));
   STD_TORCH_CHECK(Api::same_device(tensor, input), "lltm::", op, ": ", name,
                   " must be on the device of input, ", Api::device_name(input), ", got ",
                   Api::device_name(tensor));
@@ -136,7 +178,7 @@ void check_dtype(const char* op, const char* name, const Tensor& tensor) {
   STD_TORCH_CHECK(dtype == ScalarType::Float || dtype == ScalarType::Double ||
                       dtype == ScalarType::BFloat16 || dtype == ScalarType::Half,
                   "lltm::", op, ": ", name, " must be float32, float64, bfloat16 or float16, got ",
-                  toString(dtype));
+                  dtype_name(dtype));
 }
 
 template <class Api, class Tensor>
@@ -172,6 +214,7 @@ CellSizes check_common(const char* op, const char* h_name, const char* c_name, c
   STD_TORCH_CHECK(h.dim() == 2, "lltm::", op, ": ", h_name, " must have 2 dimensions [B, S], got ",
                   shape_string(h));
   const CellSizes sizes{input.size(input.dim() - 2), input.size(input.dim() - 1), h.size(1)};
+  check_sizes(op, {input.dim() == 3 ? input.size(0) : 1, sizes});
   check_shape(op, h_name, h, "[B, S]", {sizes.batch, sizes.state});
   check_shape(op, c_name, c, "[B, S]", {sizes.batch, sizes.state});
   check_shape(op, "weights", weights, "[3S, S + F]",
@@ -211,7 +254,9 @@ CellSizes check_weights(const char* op, const Tensor& weights) {
   STD_TORCH_CHECK(is_matrix && weights.size(0) == 3 * state && weights.size(1) >= state,
                   "lltm::", op, ": weights must have shape [3S, S + F], got ",
                   shape_string(weights));
-  return {0, weights.size(1) - state, state};
+  const CellSizes sizes{0, weights.size(1) - state, state};
+  check_sizes(op, {1, sizes});
+  return sizes;
 }
 
 // A tensor that stream_step writes.
@@ -236,13 +281,10 @@ CellSizes check_stream(const Tensor& input, const std::optional<Tensor>& bias, c
   STD_TORCH_CHECK(old_h.dim() == 2, "lltm::", op, ": old_h must have 2 dimensions [B, S], got ",
                   shape_string(old_h));
   const CellSizes sizes{input.size(0), input.size(1), old_h.size(1)};
+  check_sizes(op, {1, sizes});
   check_shape(op, "old_h", old_h, "[B, S]", {sizes.batch, sizes.state});
   check_written<Api>("cell", cell, input, sizes);
   check_written<Api>("new_h", new_h, input, sizes);
-  const void* to = new_h.const_data_ptr();
-  STD_TORCH_CHECK(sizes.batch * sizes.state == 0 ||
-                      (to != old_h.const_data_ptr() && to != cell.const_data_ptr()),
-                  "lltm::", op, ": new_h must have memory of its own, got that of old_h or cell");
   check_bias<Api>(op, bias, input, sizes.state);
   check_alpha(op, alpha, input.scalar_type());
   return sizes;
@@ -253,10 +295,33 @@ template <class Api, class C, class Tensor>
 void check_packed(const Tensor& packed, const Tensor& input, int64_t elements) {
   check_defined("stream_step", "packed", packed);
   STD_TORCH_CHECK(Api::template has_type<C>(packed) && Api::same_device(packed, input) &&
-                      packed.dim() == 1 && packed.size(0) == elements,
+                      packed.dim() == 1 && packed.size(0) == elements && packed.is_contiguous(),
                   "lltm::stream_step: packed must be what lltm::pack made of weights [3S, S + F], ",
-                  elements, " elements, got ", shape_string(packed), " of dtype ",
-                  toString(packed.scalar_type()));
+                  elements, " elements, got ", packed.is_contiguous() ? "" : "non-contiguous ",
+                  shape_string(packed), " of dtype ", dtype_name(packed.scalar_type()));
+}
+
+// Bytes that stream_step reads or writes.
+struct Span {
+  const char* name;
+  const void* begin;
+  int64_t bytes;
+};
+
+inline bool overlap(const Span& a, const Span& b) {
+  const auto a_begin = reinterpret_cast<std::uintptr_t>(a.begin);
+  const auto b_begin = reinterpret_cast<std::uintptr_t>(b.begin);
+  return a.bytes > 0 && b.bytes > 0 && a_begin < b_begin + b.bytes && b_begin < a_begin + a.bytes;
+}
+
+// A step reads all along: what it writes is nothing that it reads, neither whole nor in part, but
+// for `cell`, whose elements it reads before it writes them.
+inline void check_apart(const Span& written, std::initializer_list<Span> others) {
+  for (const Span& other : others) {
+    STD_TORCH_CHECK(!overlap(written, other), "lltm::stream_step: ", written.name,
+                    " is written in place and must share no memory with ", other.name,
+                    ", got tensors that do; clone one of them");
+  }
 }
 
 // A saved tensor or an output gradient of a backward op.

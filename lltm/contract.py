@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 FLOAT32_MAX = torch.finfo(torch.float32).max
+FLOAT64_MAX = torch.finfo(torch.float64).max
 CELL_TENSORS = ("input", "weights", "bias", "old_h", "old_cell")
 SEQUENCE_TENSORS = ("input", "weights", "bias", "h0", "c0")
 
@@ -30,12 +32,66 @@ def check_types(op: str, names: tuple[str, ...], values: tuple[object, ...]) -> 
             raise TypeError(f"lltm::{op}: {name} must be a Tensor, got {type(value).__name__}")
 
 
+def check_size(name: str, value: object, least: int = 1) -> None:
+    """Raise TypeError for a size that is no int, ValueError for one below ``least``."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < least:
+        bound = "greater than zero" if least else "at least 0"
+        raise ValueError(f"{name} must be {bound}, got {value}")
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise TypeError for what is no real number."""
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a float, got {type(value).__name__}")
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise TypeError for an ``alpha`` that is no number, ValueError for one out of range."""
+    check_number("alpha", alpha)
+    if not 0 <= alpha <= FLOAT64_MAX:  # nan compares false
+        raise ValueError(f"alpha must be finite and not negative, got {alpha}")
+
+
+def check_dtype(dtype: torch.dtype | None) -> None:
+    """Raise ValueError for parameters of a dtype that the ops do not compute in."""
+    if dtype is not None and dtype not in DTYPES:
+        raise ValueError(f"dtype must be float32, float64, bfloat16 or float16, got {dtype}")
+
+
+def check_state(name: str, state: object) -> None:
+    """Raise TypeError for a state that is no pair of tensors."""
+    if (
+        not isinstance(state, tuple)
+        or len(state) != 2  # noqa: PLR2004 - (h, c)
+        or not all(isinstance(part, Tensor) for part in state)
+    ):
+        raise TypeError(f"{name} must be a tuple (h, c) of two Tensors, got {describe(state)}")
+
+
+def describe(value: object) -> str:
+    """The type of a value, and of a sequence's elements."""
+    if isinstance(value, (tuple, list)):
+        inner = ", ".join(type(part).__name__ for part in value)
+        return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
+    return type(value).__name__
+
+
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise RuntimeError(message)
 
 
+def check_dense(op: str, name: str, value: Tensor) -> None:
+    """Raise RuntimeError for a sparse, nested, quantized or MKL-DNN tensor."""
+    kind = "nested" if value.is_nested else "quantized" if value.is_quantized else value.layout
+    if kind != torch.strided:
+        raise RuntimeError(f"lltm::{op}: {name} must be a dense tensor (strided), got {kind}")
+
+
 def _check_tensor(op: str, name: str, value: Tensor, like: Tensor | None) -> None:
+    check_dense(op, name, value)
     if like is None:
         _require(
             value.dtype in DTYPES,
@@ -60,11 +116,20 @@ def _check_shape(op: str, name: str, value: Tensor, expected: tuple[int, ...], t
     )
 
 
+def check_bias(op: str, bias: Tensor | None, like: Tensor, state: int) -> None:
+    """Raise RuntimeError for a bias that is neither ``[3S]``, ``[1, 3S]`` nor ``None``."""
+    if bias is None:
+        return
+    _check_tensor(op, "bias", bias, like)
+    shape = (3 * state,) if bias.dim() == 1 else (1, 3 * state)
+    _check_shape(op, "bias", bias, shape, "[3S] or [1, 3S]")
+
+
 def _check(
     op: str,
     leading: str,
     input: Tensor,
-    weights: Tensor,
+    weights: Tensor | None,
     bias: Tensor | None,
     states: tuple[tuple[str, Tensor], tuple[str, Tensor]],
     alpha: float,
@@ -72,7 +137,8 @@ def _check(
     (h_name, h), (c_name, c) = states
     _check_tensor(op, "input", input, None)
     for name, value in (("weights", weights), (h_name, h), (c_name, c)):
-        _check_tensor(op, name, value, input)
+        if value is not None:
+            _check_tensor(op, name, value, input)
     rank = 1 + len(leading.split(", "))
     _require(
         input.dim() == rank,
@@ -86,15 +152,9 @@ def _check(
     state = h.shape[1]
     _check_shape(op, h_name, h, (batch, state), "[B, S]")
     _check_shape(op, c_name, c, (batch, state), "[B, S]")
-    _check_shape(op, "weights", weights, (3 * state, state + features), "[3S, S + F]")
-    if bias is not None:
-        _check_tensor(op, "bias", bias, input)
-        flat = (3 * state,)
-        row = (1, 3 * state)
-        if bias.dim() == 1:
-            _check_shape(op, "bias", bias, flat, "[3S] or [1, 3S]")
-        else:
-            _check_shape(op, "bias", bias, row, "[3S] or [1, 3S]")
+    if weights is not None:
+        _check_shape(op, "weights", weights, (3 * state, state + features), "[3S, S + F]")
+    check_bias(op, bias, input, state)
     if not isinstance(alpha, (numbers.Real, torch.SymFloat)):
         raise TypeError(f"lltm::{op}: alpha must be a float, got {type(alpha).__name__}")
     # No call on alpha and no message before it is needed: under torch.compile alpha is symbolic.
@@ -105,6 +165,24 @@ def _check(
             f"lltm::{op}: alpha must be at most {FLOAT32_MAX:g} unless input is float64, "
             f"got {alpha}"
         )
+
+
+def _check_like(
+    op: str, name: str, value: Tensor, input: Tensor, expected: tuple[int, ...], terms: str
+) -> None:
+    _check_tensor(op, name, value, input)
+    _check_shape(op, name, value, expected, terms)
+
+
+def _check_needs(op: str, needs: Sequence[bool], bias: Tensor | None) -> None:
+    _require(
+        len(needs) == len(CELL_TENSORS),
+        f"lltm::{op}: needs_input_grad must have {len(CELL_TENSORS)} entries, got {len(needs)}",
+    )
+    _require(
+        bias is not None or not needs[CELL_TENSORS.index("bias")],
+        f"lltm::{op}: needs_input_grad asks for the gradient of bias, which is None",
+    )
 
 
 def check_cell(
@@ -132,3 +210,114 @@ def check_sequence(
     """Raise RuntimeError if a sequence argument breaks the contract (TypeError for its type)."""
     check_types("sequence", SEQUENCE_TENSORS, (input, weights, bias, h0, c0))
     _check("sequence", "T, B", input, weights, bias, (("h0", h0), ("c0", c0)), alpha)
+
+
+def check_cell_backward(
+    grad_new_h: Tensor | None,
+    grad_new_cell: Tensor | None,
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    old_h: Tensor,
+    old_cell: Tensor,
+    new_cell: Tensor,
+    gates: Tensor,
+    alpha: float,
+    needs_input_grad: Sequence[bool],
+) -> None:
+    """Raise RuntimeError if an argument of ``cell_backward`` breaks the contract."""
+    op = "cell_backward"
+    _check(op, "B", input, weights, bias, (("old_h", old_h), ("old_cell", old_cell)), alpha)
+    batch, state = old_h.shape
+    _check_like(op, "new_cell", new_cell, input, (batch, state), "[B, S]")
+    _check_like(op, "gates", gates, input, (batch, 3 * state), "[B, 3S]")
+    for name, grad in (("grad_new_h", grad_new_h), ("grad_new_cell", grad_new_cell)):
+        if grad is not None:
+            _check_like(op, name, grad, input, (batch, state), "[B, S]")
+    _check_needs(op, needs_input_grad, bias)
+
+
+def check_sequence_backward(
+    grad_output: Tensor | None,
+    grad_h_n: Tensor | None,
+    grad_c_n: Tensor | None,
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    h0: Tensor,
+    c0: Tensor,
+    output: Tensor,
+    cells: Tensor,
+    gates: Tensor,
+    alpha: float,
+    needs_input_grad: Sequence[bool],
+) -> None:
+    """Raise RuntimeError if an argument of ``sequence_backward`` breaks the contract."""
+    op = "sequence_backward"
+    _check(op, "T, B", input, weights, bias, (("h0", h0), ("c0", c0)), alpha)
+    steps, (batch, state) = input.shape[0], h0.shape
+    _check_like(op, "output", output, input, (steps, batch, state), "[T, B, S]")
+    _check_like(op, "cells", cells, input, (steps, batch, state), "[T, B, S]")
+    _check_like(op, "gates", gates, input, (steps, batch, 3 * state), "[T, B, 3S]")
+    if grad_output is not None:
+        _check_like(op, "grad_output", grad_output, input, (steps, batch, state), "[T, B, S]")
+    for name, grad in (("grad_h_n", grad_h_n), ("grad_c_n", grad_c_n)):
+        if grad is not None:
+            _check_like(op, name, grad, input, (batch, state), "[B, S]")
+    _check_needs(op, needs_input_grad, bias)
+
+
+PACKED_STATES = 16
+"""``pack`` pads S to a multiple of it, as ``csrc/host/stream.h`` does."""
+
+
+def _packed_like(input: Tensor, rows: int, columns: int) -> tuple[int, torch.dtype]:
+    """Size and dtype of what ``pack`` makes of weights ``[rows, columns]``."""
+    padded = (rows // 3 + PACKED_STATES - 1) // PACKED_STATES * PACKED_STATES
+    narrow = input.dtype in (torch.bfloat16, torch.float16)
+    return padded * 3 * columns, torch.float32 if narrow else input.dtype
+
+
+def check_pack(weights: Tensor) -> tuple[int, torch.dtype]:
+    """Raise RuntimeError if weights are not ``[3S, S + F]``; the packed size and dtype if so."""
+    _check_tensor("pack", "weights", weights, None)
+    shape = weights.shape
+    _require(
+        len(shape) == 2 and shape[0] % 3 == 0 and shape[1] >= shape[0] // 3,  # noqa: PLR2004
+        f"lltm::pack: weights must have shape [3S, S + F], got {list(shape)}",
+    )
+    return _packed_like(weights, *shape)
+
+
+def check_stream_step(
+    input: Tensor,
+    packed: Tensor,
+    bias: Tensor | None,
+    old_h: Tensor,
+    cell: Tensor,
+    new_h: Tensor,
+    alpha: float,
+) -> None:
+    """Raise RuntimeError if an argument of ``stream_step`` breaks the contract.
+
+    Which memory the tensors share is not seen from here.
+    """
+    op = "stream_step"
+    _check(op, "B", input, None, bias, (("old_h", old_h), ("cell", cell)), alpha)
+    _check_like(op, "new_h", new_h, input, tuple(old_h.shape), "[B, S]")
+    for name, written in (("cell", cell), ("new_h", new_h)):
+        _require(
+            written.is_contiguous(),
+            f"lltm::{op}: {name} is written in place and must be contiguous, got one that is not",
+        )
+    state, features = old_h.shape[1], input.shape[1]
+    elements, dtype = _packed_like(input, 3 * state, state + features)
+    _require(
+        packed.dtype == dtype
+        and packed.device == input.device
+        and packed.shape == (elements,)
+        and packed.is_contiguous(),
+        f"lltm::{op}: packed must be what lltm::pack made of weights [3S, S + F], {elements} "
+        f"elements on {input.device}, got {list(packed.shape)} of dtype {packed.dtype} on "
+        f"{packed.device}",
+    )

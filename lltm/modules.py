@@ -13,39 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 from torch.nn.utils.rnn import PackedSequence
 
+from lltm import contract
 from lltm.functional import lltm_cell, lltm_sequence
 from lltm.stream import LLTMStream
 
 State = tuple[Tensor, Tensor]
 """A hidden and a cell state."""
 _Run = Callable[..., tuple[Tensor, Tensor, Tensor]]
-
-
-def _check_size(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
-    if value <= 0:
-        raise ValueError(f"{name} must be greater than zero, got {value}")
-
-
-def _check_alpha(alpha: float) -> None:
-    if not math.isfinite(alpha) or alpha < 0:
-        raise ValueError(f"alpha must be finite and not negative, got {alpha}")
-
-
-def _check_state(name: str, state: object) -> None:
-    if (
-        not isinstance(state, tuple)
-        or len(state) != 2  # noqa: PLR2004 - (h, c)
-        or not all(isinstance(part, Tensor) for part in state)
-    ):
-        raise TypeError(f"{name} must be a tuple (h, c) of two Tensors, got {_describe(state)}")
-
-
-def _describe(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(type(part).__name__ for part in value)})"
-    return type(value).__name__
 
 
 def _reset(module: nn.Module, state_size: int) -> None:
@@ -75,8 +49,9 @@ class LLTM(nn.Module):
     Both are drawn from U(-1/sqrt(S), 1/sqrt(S)).
 
     Raises:
-        TypeError: a size is not an int.
-        ValueError: a size is not positive, or ``alpha`` is negative or not finite.
+        TypeError: a size is not an int, or ``alpha`` no number.
+        ValueError: a size is not positive, ``alpha`` is negative or not finite, or the ops do not
+            compute in ``dtype``.
 
     Example:
         >>> rnn = lltm.LLTM(input_features=32, state_size=128)
@@ -100,9 +75,10 @@ class LLTM(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        _check_size("input_features", input_features)
-        _check_size("state_size", state_size)
-        _check_alpha(alpha)
+        contract.check_size("input_features", input_features)
+        contract.check_size("state_size", state_size)
+        contract.check_alpha(alpha)
+        contract.check_dtype(dtype)
         self.input_features = input_features
         self.state_size = state_size
         self.alpha = alpha
@@ -135,7 +111,7 @@ class LLTM(nn.Module):
                 raise TypeError(f"input must be a Tensor, got {type(input).__name__}")
             zeros = input.new_zeros((*input.shape[:-1], self.state_size))
             state = (zeros, zeros)
-        _check_state("state", state)
+        contract.check_state("state", state)
         return lltm_cell(input, self.weights, self.bias, *state, self.alpha)
 
     def stream(self, batch_size: int = 1) -> LLTMStream:
@@ -194,9 +170,9 @@ class LLTMSequence(nn.Module):
     All are drawn from U(-1/sqrt(S), 1/sqrt(S)).
 
     Raises:
-        TypeError: a size is not an int.
-        ValueError: a size is not positive, ``dropout`` is not in ``[0, 1]``, or ``alpha`` is
-            negative or not finite.
+        TypeError: a size is not an int, or ``dropout`` or ``alpha`` no number.
+        ValueError: a size is not positive, ``dropout`` is not in ``[0, 1]``, ``alpha`` is negative
+            or not finite, or the ops do not compute in ``dtype``.
 
     Example:
         >>> rnn = lltm.LLTMSequence(input_features=32, state_size=128, num_layers=2)
@@ -217,10 +193,12 @@ class LLTMSequence(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        _check_size("input_features", input_features)
-        _check_size("state_size", state_size)
-        _check_size("num_layers", num_layers)
-        _check_alpha(alpha)
+        contract.check_size("input_features", input_features)
+        contract.check_size("state_size", state_size)
+        contract.check_size("num_layers", num_layers)
+        contract.check_alpha(alpha)
+        contract.check_dtype(dtype)
+        contract.check_number("dropout", dropout)
         if not 0.0 <= dropout <= 1.0:
             raise ValueError(f"dropout must be a probability in [0, 1], got {dropout}")
         if dropout and num_layers == 1:
@@ -346,7 +324,7 @@ class LLTMSequence(nn.Module):
         if hx is None:
             zeros = input.new_zeros(shape)
             return zeros, zeros
-        _check_state("hx", hx)
+        contract.check_state("hx", hx)
         terms = "[L * D, B, S]" if batch_shape else "[L * D, S]"
         for name, part in zip(("h_0", "c_0"), hx, strict=True):
             if part.shape != shape:

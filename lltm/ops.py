@@ -18,9 +18,13 @@ from torch.autograd import forward_ad
 
 from lltm import contract, reference
 
+SUFFIXES = ("", "_forward", "_backward")
+"""Of the ops behind a public one."""
 AUTOCAST_DEVICES = {"AutocastCPU": "cpu", "AutocastCUDA": "cuda"}
 TENSOR_ARGUMENTS = 5
 """input, weights, bias, hidden state, cell state: the arguments that can have a gradient."""
+STREAM_WRITTEN = {4: "cell", 5: "new_h"}
+"""The arguments that ``stream_step`` writes, by position."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Family:
         namespace: where its library registered it.
         reference: the op in plain PyTorch.
         check: raises where an argument breaks the contract.
+        check_backward: the same for ``name_backward``.
         outputs: how many tensors the op returns.
         empty_outputs: unfilled outputs for the op's arguments.
         empty_saved: unfilled tensors that ``name_forward`` returns behind the outputs.
@@ -44,6 +49,7 @@ class Family:
     namespace: str
     reference: Callable[..., tuple[Tensor, ...]]
     check: Callable[..., None]
+    check_backward: Callable[..., None]
     outputs: int
     empty_outputs: Callable[..., tuple[Tensor, ...]]
     empty_saved: Callable[..., tuple[Tensor, ...]]
@@ -82,6 +88,7 @@ def families(namespace: str) -> tuple[Family, Family]:
         namespace=namespace,
         reference=reference.cell,
         check=contract.check_cell,
+        check_backward=contract.check_cell_backward,
         outputs=2,
         empty_outputs=_empty_cell,
         empty_saved=_empty_cell_saved,
@@ -94,6 +101,7 @@ def families(namespace: str) -> tuple[Family, Family]:
         namespace=namespace,
         reference=reference.sequence,
         check=contract.check_sequence,
+        check_backward=contract.check_sequence_backward,
         outputs=3,
         empty_outputs=_empty_sequence,
         empty_saved=_empty_sequence_saved,
@@ -125,6 +133,7 @@ def _fake(family: Family, saves: bool) -> Callable[..., tuple[Tensor, ...]]:
 
 def _fake_backward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     def fake(*args: Any) -> tuple[Tensor, ...]:
+        family.check_backward(*args)
         tensors = args[family.outputs : family.outputs + TENSOR_ARGUMENTS]
         like = tensors[0]
         return tuple(
@@ -135,16 +144,9 @@ def _fake_backward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     return fake
 
 
-PACKED_STATES = 16
-"""``pack`` pads S to a multiple of it, as ``csrc/host/stream.h`` does."""
-
-
 def _fake_pack(weights: Tensor) -> Tensor:
-    rows, columns = weights.shape
-    padded = (rows // 3 + PACKED_STATES - 1) // PACKED_STATES * PACKED_STATES
-    half = weights.dtype in (torch.bfloat16, torch.float16)
-    dtype = torch.float32 if half else weights.dtype
-    return weights.new_empty(padded * 3 * columns, dtype=dtype)
+    elements, dtype = contract.check_pack(weights)
+    return weights.new_empty(elements, dtype=dtype)
 
 
 def _fake_stream_step(
@@ -157,6 +159,7 @@ def _fake_stream_step(
     alpha: float = 1.0,
 ) -> None:
     """It returns nothing and changes no shape."""
+    contract.check_stream_step(input, packed, bias, old_h, cell, new_h, alpha)
 
 
 # Autograd ---------------------------------------------------------------------------------------
@@ -308,6 +311,59 @@ def _differentiable_backward(family: Family, args: Sequence[Any]) -> tuple[Tenso
     return tuple(next(gradients) if need else inputs[0].new_empty(0) for need in needs)
 
 
+# stream_step ------------------------------------------------------------------------------------
+# It writes two of its arguments, and torch has no fallback that knows what that means.
+
+
+def _autograd_stream_step(op: Any) -> Callable[..., None]:
+    def autograd(*args: Any) -> None:
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
+            raise NotImplementedError(
+                f"{op.name()} has no derivative and writes cell and new_h in place; call it under "
+                f"torch.no_grad(), or detach what requires grad"
+            )
+        with torch._C._AutoDispatchBelowAutograd():
+            op(*args)
+
+    return autograd
+
+
+def _versioned_stream_step(op: Any) -> Callable[..., None]:
+    """Count the write, so that autograd notices what it saved and what is no longer there."""
+
+    def versioned(*args: Any) -> None:
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            op(*args)
+        torch.autograd.graph.increment_version([args[index] for index in STREAM_WRITTEN])
+
+    return versioned
+
+
+def _resolved_stream_step(op: Any) -> Callable[..., None]:
+    """For views whose values are negated or conjugated when they are read."""
+
+    def resolved(*args: Any) -> None:
+        for index, name in STREAM_WRITTEN.items():
+            if args[index].is_neg() or args[index].is_conj():
+                raise RuntimeError(
+                    f"{op.name()}: {name} is written in place and must not be a negated or "
+                    f"conjugated view, got one; call resolve_neg() or resolve_conj() on it first"
+                )
+        op(*(a.resolve_conj().resolve_neg() if isinstance(a, Tensor) else a for a in args))
+
+    return resolved
+
+
+def _register_stream(namespace: str, library: torch.library.Library) -> None:
+    op = getattr(torch.ops, namespace).stream_step.default
+    torch.library.register_fake(f"{namespace}::pack", _fake_pack, lib=library)
+    torch.library.register_fake(f"{namespace}::stream_step", _fake_stream_step, lib=library)
+    library.impl("stream_step", _autograd_stream_step(op), "Autograd")
+    library.impl("stream_step", _versioned_stream_step(op), "ADInplaceOrView")
+    for key in ("Conjugate", "Negative"):
+        library.impl("stream_step", _resolved_stream_step(op), key)
+
+
 # Autocast ---------------------------------------------------------------------------------------
 
 
@@ -413,6 +469,33 @@ def _traced(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     return traced
 
 
+# Other layouts ----------------------------------------------------------------------------------
+
+LAYOUT_KEYS = ("SparseCPU", "SparseCsrCPU", "MkldnnCPU", "QuantizedCPU", "NestedTensorCPU")
+
+
+def _refusing_layouts(op: Any) -> Callable[..., Any]:
+    """Names the argument, which torch's own refusal does not."""
+    names = [argument.name for argument in op._schema.arguments]
+
+    def refuse(*args: Any) -> Any:
+        for name, value in zip(names, args, strict=False):
+            if isinstance(value, Tensor):
+                contract.check_dense(op.name().split("::")[1], name, value)
+        raise AssertionError("one of them brought the call here")
+
+    return refuse
+
+
+def _refuse_layouts(namespace: str, library: torch.library.Library) -> None:
+    names = [f"{op}{suffix}" for op in ("cell", "sequence") for suffix in SUFFIXES]
+    for name in (*names, "pack", "stream_step"):
+        op = getattr(getattr(torch.ops, namespace), name).default
+        # pack has no autograd of its own, and torch's fallback none for nested tensors.
+        for key in (*LAYOUT_KEYS, *(("AutogradNestedTensor",) if name == "pack" else ())):
+            library.impl(name, _refusing_layouts(op), key)
+
+
 # Registration -----------------------------------------------------------------------------------
 
 _libraries: list[torch.library.Library] = []
@@ -427,8 +510,8 @@ def register(namespace: str, native: bool) -> None:
     """
     library = torch.library.Library(namespace, "IMPL")
     _libraries.append(library)
-    torch.library.register_fake(f"{namespace}::pack", _fake_pack, lib=library)
-    torch.library.register_fake(f"{namespace}::stream_step", _fake_stream_step, lib=library)
+    _register_stream(namespace, library)
+    _refuse_layouts(namespace, library)
     for family in families(namespace):
         for suffix, saves in (("", False), ("_forward", True)):
             name = f"{namespace}::{family.name}{suffix}"
@@ -465,5 +548,5 @@ def refuse_cuda(namespace: str, reason: str) -> None:
         return refuse
 
     for family in families(namespace):
-        for suffix in ("", "_forward", "_backward"):
+        for suffix in SUFFIXES:
             library.impl(family.name + suffix, refusing(family.name + suffix), "CUDA")

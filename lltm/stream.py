@@ -34,6 +34,39 @@ class _LayerStream:
         return self.h
 
 
+def _check_layers(layers: Sequence[Layer]) -> None:
+    if not isinstance(layers, (list, tuple)):
+        raise TypeError(f"layers must be pairs (weights, bias), got {type(layers).__name__}")
+    if not layers:
+        raise ValueError("layers must hold at least one (weights, bias), got none")
+    below: Tensor | None = None
+    for index, layer in enumerate(layers):
+        if not isinstance(layer, (list, tuple)) or len(layer) != 2:  # noqa: PLR2004
+            raise TypeError(
+                f"layers must be pairs (weights, bias), got {contract.describe(layer)} at {index}"
+            )
+        weights, bias = layer
+        contract.check_types("stream", ("weights", "bias"), (weights, bias))
+        if weights.device.type != "cpu":
+            raise ValueError(f"weights must be on cpu to be streamed, got {weights.device}")
+        contract.check_pack(weights)
+        state = weights.shape[0] // 3
+        contract.check_bias("stream", bias, weights, state)
+        if below is not None:
+            _check_above(weights, below, index)
+        below = weights
+
+
+def _check_above(weights: Tensor, below: Tensor, index: int) -> None:
+    """A layer reads the hidden state of the one below it."""
+    features = weights.shape[1] - weights.shape[0] // 3
+    if features != below.shape[0] // 3 or weights.dtype != below.dtype:
+        raise ValueError(
+            f"layers[{index}] must read what layers[{index - 1}] writes, F = "
+            f"{below.shape[0] // 3} of {below.dtype}, got F = {features} of {weights.dtype}"
+        )
+
+
 class LLTMStream:
     """The LLTM step by step, for inference where inputs arrive one at a time.
 
@@ -50,35 +83,48 @@ class LLTMStream:
         alpha: the candidate ELU's scale.
 
     Raises:
-        RuntimeError: weights of a wrong rank, size or dtype.
-        ValueError: no layers, or weights that are not on the CPU.
+        RuntimeError: weights or a bias of a wrong rank, size, dtype or device.
+        TypeError: layers that are no pairs of tensors, or a ``batch_size`` that is no int.
+        ValueError: no layers, weights that are not on the CPU, layers that do not fit each other,
+            or a negative ``batch_size`` or ``alpha``.
     """
 
     def __init__(self, layers: Sequence[Layer], batch_size: int = 1, alpha: float = 1.0) -> None:
-        if not layers:
-            raise ValueError("layers must hold at least one (weights, bias), got none")
-        for weights, _ in layers:
-            contract.check_types("stream", ("weights",), (weights,))
-            if weights.device.type != "cpu":
-                raise ValueError(f"weights must be on cpu to be streamed, got {weights.device}")
+        contract.check_size("batch_size", batch_size, least=0)
+        contract.check_alpha(alpha)
+        _check_layers(layers)
         self._layers = tuple(
             _LayerStream(weights, bias, alpha, batch_size) for weights, bias in layers
         )
 
-    @torch.no_grad()
     def step(self, input: Tensor) -> Tensor:
         """Advance every layer by one step.
 
         Args:
-            input: ``[B, F]``, dtype of the weights.
+            input: ``[B, F]``, dtype of the weights; not a result of the step before the last,
+                whose memory this step writes.
 
         Returns:
             The last layer's new hidden state ``[B, S]``, in memory that the step after the next
             will overwrite: clone it to keep it.
 
         Raises:
-            RuntimeError: ``input``'s rank, size, dtype or device does not fit.
+            RuntimeError: ``input``'s rank, size, dtype or device does not fit, or its memory is
+                that of the result.
+            TypeError: ``input`` is no tensor.
         """
+        contract.check_types("stream_step", ("input",), (input,))
+        if torch.compiler.is_compiling():  # Dynamo knows no_grad, but not the guard below
+            with torch.no_grad():
+                return self._advance(input)
+        # Straight to the kernels: the detour through lltm.ops takes as long as a small step.
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            result = self._advance(input)
+        # So that autograd notices where a result that it saved is no longer there.
+        torch.autograd.graph.increment_version([layer.h for layer in self._layers])
+        return result
+
+    def _advance(self, input: Tensor) -> Tensor:
         for layer in self._layers:
             input = layer.step(input)
         return input
@@ -96,8 +142,11 @@ class LLTMStream:
         """Start anew from ``state``, as :attr:`state` gives it, or from zeros.
 
         Raises:
+            TypeError: a state that is no pair of tensors.
             ValueError: a state that is not ``[num_layers, B, S]``.
         """
+        if state is not None:
+            contract.check_state("state", state)
         for name, current, value in zip(
             ("h", "cell"), self.state, state or (None, None), strict=True
         ):

@@ -3,13 +3,13 @@
 // Most steps read the weights where they are and need no concatenation.
 #pragma once
 
-#include <cstring>
 #include <optional>
 #include <tuple>
 
 #include "../contract.h"
 #include "dispatch.h"
 #include "matrix.h"
+#include "memory.h"
 #include "parallel.h"
 #include "passes.h"
 #include "scratch.h"
@@ -22,9 +22,8 @@ template <class T>
 void concatenate(const T* old_h, const T* input, const CellSizes& sizes, T* x) {
   const int64_t width = sizes.state + sizes.features;
   for (int64_t row = 0; row < sizes.batch; ++row) {
-    std::memcpy(x + row * width, old_h + row * sizes.state, sizes.state * sizeof(T));
-    std::memcpy(x + row * width + sizes.state, input + row * sizes.features,
-                sizes.features * sizeof(T));
+    copy_values(x + row * width, old_h + row * sizes.state, sizes.state);
+    copy_values(x + row * width + sizes.state, input + row * sizes.features, sizes.features);
   }
 }
 

@@ -28,7 +28,7 @@ void dispatch(torch::headeronly::ScalarType dtype, Body&& body) {
     case ScalarType::Half:
       return body(cpu::Half{});
     default:
-      STD_TORCH_CHECK(false, "lltm: no kernel for dtype ", toString(dtype));
+      STD_TORCH_CHECK(false, "lltm: no kernel for dtype ", dtype_name(dtype));
   }
 }
 

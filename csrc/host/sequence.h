@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -13,6 +12,7 @@
 #include "cell.h"
 #include "dispatch.h"
 #include "matrix.h"
+#include "memory.h"
 #include "parallel.h"
 #include "passes.h"
 #include "scratch.h"
@@ -134,7 +134,7 @@ class ForwardSteps {
   void run(int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) step(t, args_.projected + (t - first) * 3 * plane());
     if (last == args_.sizes.steps && cell_ != args_.c_n) {
-      std::memcpy(args_.c_n, cell_, plane() * sizeof(T));
+      copy_values(args_.c_n, cell_, plane());
     }
   }
 
@@ -211,9 +211,9 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
       project_inputs<Api>(args, t);
       forward.run(t, std::min(t + chunk, steps));
     }
-    if (steps == 0) std::memcpy(args.c_n, args.c0, plane * sizeof(T));
+    if (steps == 0) copy_values(args.c_n, args.c0, plane);
     const T* last = steps ? output + (steps - 1) * plane : Api::template data<T>(h0);
-    std::memcpy(Api::template mutable_data<T>(result.h_n), last, plane * sizeof(T));
+    copy_values(Api::template mutable_data<T>(result.h_n), last, plane);
   });
   return result;
 }
@@ -282,9 +282,9 @@ void sequence_steps_backward(const SequenceBackward<T>& args) {
 template <class T>
 void pass_through(const T* grad, int64_t count, T* to) {
   if (grad) {
-    std::memcpy(to, grad, count * sizeof(T));
+    copy_values(to, grad, count);
   } else {
-    std::memset(static_cast<void*>(to), 0, count * sizeof(T));
+    clear_values(to, count);
   }
 }
 

@@ -55,13 +55,26 @@ void stream_step(const CellSizes& sizes, const Tensor& input, const Tensor& pack
   using C = cpu::compute_t<T>;
   const auto& kernels = cpu::kernels().of<T>();
   const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
-  const Widened<T> h(Api::template data<T>(old_h), batch * state);
-  const Widened<T> x(Api::template data<T>(input), batch * features);
-  const C* packed = Api::template data<C>(packed_);
+  // First, because they may be lazy copies, which get memory of their own here.
   T* cell_data = Api::template mutable_data<T>(cell);
+  T* new_h_data = Api::template mutable_data<T>(new_h);
+  const T* input_data = Api::template data<T>(input);
+  const T* old_h_data = Api::template data<T>(old_h);
+  const T* bias_data = data_or_null<Api, T>(bias);
+  const C* packed = Api::template data<C>(packed_);
+  const int64_t plane = batch * state, size = sizeof(T);
+  const Span cell_span{"cell", cell_data, plane * size};
+  const Span input_span{"input", input_data, batch * features * size};
+  const Span packed_span{"packed", packed, packed_.numel() * static_cast<int64_t>(sizeof(C))};
+  const Span bias_span{"bias", bias_data, bias ? 3 * state * size : 0};
+  const Span old_h_span{"old_h", old_h_data, plane * size};
+  check_apart(cell_span, {input_span, packed_span, bias_span, old_h_span});
+  check_apart({"new_h", new_h_data, plane * size},
+              {input_span, packed_span, bias_span, old_h_span, cell_span});
+  const Widened<T> h(old_h_data, plane);
+  const Widened<T> x(input_data, batch * features);
   const cpu::StepForward<T> step{
-      {batch, state, alpha, nullptr, data_or_null<Api, T>(bias), cell_data,
-       Api::template mutable_data<T>(new_h), cell_data, nullptr, nullptr},
+      {batch, state, alpha, nullptr, bias_data, cell_data, new_h_data, cell_data, nullptr, nullptr},
       {h.data(), packed, state},
       {x.data(), packed + packed_elements(state, state), features}};
   run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors),

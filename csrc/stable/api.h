@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "../contract.h"
 #include "../cpu/types.h"
 #include "../host/matrix.h"
 
@@ -71,16 +72,25 @@ struct Api {
   static Tensor empty_of(int32_t dtype, const Tensor& like, std::initializer_list<int64_t> sizes) {
     int64_t strides[4];
     int64_t stride = 1;
+    bool fits = true;
     for (size_t i = sizes.size(); i-- > 0;) {
       strides[i] = stride;
-      stride *= sizes.begin()[i] > 0 ? sizes.begin()[i] : 1;
+      const int64_t size = sizes.begin()[i] > 0 ? sizes.begin()[i] : 1;
+      if (i > 0) fits = fits && !__builtin_mul_overflow(stride, size, &stride);
     }
+    const auto shape = [&] {
+      return shape_string(sizes.begin(), static_cast<int64_t>(sizes.size()));
+    };
+    STD_TORCH_CHECK(fits, "lltm: a tensor of shape ", shape(), " has strides beyond 2^63");
     int32_t device_type;
     check(aoti_torch_get_device_type(like.get(), &device_type), "read a device");
     AtenTensorHandle handle;
-    check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides,
-                                   dtype, device_type, like.get_device_index(), &handle),
-          "allocate a tensor");
+    const auto error =
+        aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides, dtype,
+                                 device_type, like.get_device_index(), &handle);
+    STD_TORCH_CHECK(error == AOTI_TORCH_SUCCESS,
+                    "lltm: torch could not allocate a tensor of shape ", shape(),
+                    "; its own message is above");
     return Tensor(handle);
   }
 

@@ -284,6 +284,21 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "alpha must be finite and not negative, got -1.0",
     ),
+    "alpha_type": (
+        lambda: lltm.LLTMSequence(2, 2, alpha="1"),
+        TypeError,
+        "alpha must be a float, got str",
+    ),  # type: ignore[arg-type]  # the point
+    "dtype": (
+        lambda: lltm.LLTM(2, 2, dtype=torch.int32),
+        ValueError,
+        "dtype must be float32, float64, bfloat16 or float16, got torch.int32",
+    ),
+    "dropout_type": (
+        lambda: lltm.LLTMSequence(2, 2, 2, dropout=None),
+        TypeError,
+        "dropout must be a float, got NoneType",
+    ),  # type: ignore[arg-type]  # the point
     "dropout": (
         lambda: lltm.LLTMSequence(2, 2, 2, dropout=1.5),
         ValueError,

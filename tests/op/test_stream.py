@@ -170,11 +170,9 @@ def test_bad_input(input: Tensor, words: str) -> None:
         LLTM(3, 4).stream(batch_size=2).step(input)
 
 
-def test_results_need_memory_of_their_own() -> None:
+def test_what_is_written_must_be_contiguous() -> None:
     a = cases.SMALL["cell"].arguments()
     packed = torch.ops.lltm.pack(a.weights)
-    with pytest.raises(RuntimeError, match="new_h must have memory of its own"):
-        torch.ops.lltm.stream_step(a.input, packed, a.bias, a.h, a.c, a.h)
     with pytest.raises(RuntimeError, match="cell is written in place and must be contiguous"):
         torch.ops.lltm.stream_step(
             a.input, packed, a.bias, a.h, a.c.mT.contiguous().mT, torch.empty_like(a.h)
@@ -182,15 +180,40 @@ def test_results_need_memory_of_their_own() -> None:
 
 
 def test_bad_layers_and_states() -> None:
+    weights = torch.zeros(6, 4)
     with pytest.raises(ValueError, match="at least one"):
         LLTMStream([])
     with pytest.raises(TypeError, match="weights must be a Tensor, got list"):
         LLTMStream([([1.0], None)])
+    for bad, got in (([weights], "Tensor at 0"), ([(weights,)], r"\(Tensor\) at 0")):
+        with pytest.raises(TypeError, match=rf"layers must be pairs \(weights, bias\), got {got}"):
+            LLTMStream(bad)
+    with pytest.raises(TypeError, match=r"layers must be pairs \(weights, bias\), got int"):
+        LLTMStream(1)
+    with pytest.raises(TypeError, match="bias must be a Tensor, got str"):
+        LLTMStream([(weights, "x")])
+    for bias in (torch.zeros(5), torch.zeros(6, dtype=torch.float64), torch.zeros(6).to("meta")):
+        with pytest.raises(RuntimeError, match=r"bias must .*, got"):
+            LLTMStream([(weights, bias)])
+    for above in (torch.zeros(6, 5), torch.zeros(6, 4, dtype=torch.float64)):
+        with pytest.raises(ValueError, match=r"layers\[1\] must read .*, got"):
+            LLTMStream([(weights, None), (above, None)])
+    for size, kind in ((-1, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(kind, match=r"batch_size must be .*, got"):
+            LLTMStream([(weights, None)], size)
+    for alpha, kind in ((-1.0, ValueError), ("1", TypeError), (float("nan"), ValueError)):
+        with pytest.raises(kind, match=r"alpha must be .*, got"):
+            LLTMStream([(weights, None)], 1, alpha)
+    with pytest.raises(TypeError, match="input must be a Tensor, got float"):
+        LLTMStream([(weights, None)]).step(1.5)
     with pytest.raises(ValueError, match="weights must be on cpu to be streamed, got meta"):
         LLTM(3, 4, device="meta").stream()
     with pytest.raises(ValueError, match="bidirectional"):
         LLTMSequence(3, 4, bidirectional=True).stream()
     stream = LLTM(3, 4).stream()
+    for state in ((torch.zeros(1, 1, 4),), [1, 2], (None, torch.zeros(1, 1, 4))):
+        with pytest.raises(TypeError, match=r"state must be a tuple \(h, c\) of two Tensors, got"):
+            stream.reset(state)
     with pytest.raises(ValueError, match=r"h must have shape .* = \[1, 1, 4\], got \[1, 4\]"):
         stream.reset((torch.zeros(1, 4), torch.zeros(1, 4)))
 
