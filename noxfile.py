@@ -174,6 +174,13 @@ def release_check(session: nox.Session) -> None:
 
 
 @nox.session
+def interpreters(session: nox.Session) -> None:
+    """Fetch the CPythons of matrix.toml that are missing, from Debian's packages; `-- 3.15`."""
+    install_torchproof(session, "interpreters")
+    session.run("python", "-m", "torchproof.interpreters", *session.posargs)
+
+
+@nox.session
 def compilers(session: nox.Session) -> None:
     """Install the compilers that a tier's rows name, from Debian's packages; `-- --tier pr`."""
     install_torchproof(session)

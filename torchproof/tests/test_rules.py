@@ -78,9 +78,8 @@ def test_a_compiler_too_old_for_torchs_standard_is_caught() -> None:
 
 def test_a_tier_without_its_newest_torch_is_caught() -> None:
     newer = '  { version = "2.16.0", pythons = ["3.12"], cxx = 20, cuda = "13.2" },\n'
-    pinned = TEXT.replace('torch = "all"', 'torch = "2.13"').replace(
-        'torch = "newest"', 'torch = "2.15"'
-    )
+    pinned = TEXT.replace('torch = "newest"', 'torch = "2.15"')
+    pinned = pinned.replace('torch = "all"', 'torch = "2.13"').replace(', "3.15"],', "],")
     text = pinned.replace('cuda = "13.2" },\n]', 'cuda = "13.2" },\n' + newer + "]", 1)
     assert {rule for _, rule in broken_by(text)} == {"tier-spans-torch"}
 

@@ -45,13 +45,15 @@ class ConfigError(ValueError):
 
 
 def series(version: str) -> str:
-    """The part of a version that decides compatibility: "2.13.0" -> "2.13"."""
-    return ".".join(version.split(".")[:2])
+    """What decides compatibility: "2.13" of "2.13.0", "3.14t" of the free-threaded "3.14.7t"."""
+    freethreaded = "t" if version.endswith("t") else ""
+    return ".".join(version.removesuffix("t").split(".")[:2]) + freethreaded
 
 
 def number(version: str) -> tuple[int, ...]:
-    """A version as numbers, to be compared: "2.13" -> (2, 13)."""
-    return tuple(int(part) for part in version.split("."))
+    """A version as numbers, to be compared: "2.13" -> (2, 13); "3.14t" is just above "3.14"."""
+    parts = tuple(int(part) for part in version.removesuffix("t").split("."))
+    return (*parts, 0) if version.endswith("t") else parts
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,22 @@ class Stable:
 
 @dataclass(frozen=True)
 class Torch:
-    """A torch release, the Pythons it has wheels for, its C++ standard and its default CUDA."""
+    """A torch release, the Pythons it has wheels for, its C++ standard and its default CUDA.
+
+    `freethreaded` names CPythons without a GIL, "3.14t"; conda packages are for `pythons` alone.
+    """
 
     version: str
     pythons: tuple[str, ...]
     cxx: int
     cuda: str
     line: int
+    freethreaded: tuple[str, ...] = ()
+
+    @property
+    def every_python(self) -> tuple[str, ...]:
+        """The plain CPythons, then the free-threaded ones."""
+        return self.pythons + self.freethreaded
 
     @property
     def series(self) -> str:

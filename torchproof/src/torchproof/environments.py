@@ -154,8 +154,8 @@ def torch_requirements(metadata: Sequence[str], python: str, *, nvidia: bool) ->
     """The packages torch asks for in that Python, with or without those of NVIDIA's and triton."""
     marker: dict[str, str | AbstractSet[str]] = {
         **cast("dict[str, str]", default_environment()),
-        "python_version": series(python),
-        "python_full_version": python,
+        "python_version": series(python).rstrip("t"),
+        "python_full_version": python.rstrip("t"),
         "extra": "",
     }
     wanted = []

@@ -8,14 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import findpython
+from findpython.providers.path import PathProvider
 
 from torchproof import processor
-from torchproof.config import HOME, series
+from torchproof.config import HOME, number, series
 from torchproof.processor import Processor
 
 COMPILER_PROGRAM = re.compile(r"(g\+\+|clang\+\+)(-\d+)?")
@@ -23,7 +25,7 @@ COMPILER_PROGRAM = re.compile(r"(g\+\+|clang\+\+)(-\d+)?")
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A CPython and its full version."""
+    """A CPython and its full version, "3.14.7"; a free-threaded one has a "t" at the end."""
 
     path: Path
     version: str
@@ -81,32 +83,39 @@ class Machine:
     nvcc: Nvcc | None = None
     processor: Processor = field(default_factory=processor.read)
 
-    def python(self, series: str) -> Interpreter | None:
-        """The newest CPython of a series, "3.12", or None."""
-        return next((p for p in self.pythons if p.version.startswith(f"{series}.")), None)
+    def python(self, name: str) -> Interpreter | None:
+        """The newest CPython of a series, "3.12" or "3.14t", or None."""
+        return next((p for p in self.pythons if series(p.version) == name), None)
 
 
 def find_pythons() -> tuple[Interpreter, ...]:
-    """Every CPython of the system, PATH and pyenv, newest first, each version once.
+    """Every released CPython of the system, PATH, pyenv and `nox -s interpreters`, newest first.
 
-    Free-threaded builds and pre-releases are left out: torch's rows name plain CPython releases.
+    Each version once; of a version with and without a GIL, both.
     """
     # Each program is started three times: not under every one of its names, nor pyenv's scripts.
     finder = findpython.Finder(no_same_file=True)
+    finder.add_provider(PathProvider(sorted(interpreters_folder().glob("*/bin"))))
     found: dict[str, Interpreter] = {}
     for python in finder.find_all(allow_prereleases=False):
-        if python.implementation.lower() == "cpython" and not python.freethreaded:
-            version = str(python.version)
+        if python.implementation.lower() == "cpython":
+            version = f"{python.version}{'t' if python.freethreaded else ''}"
             found.setdefault(version, Interpreter(Path(python.executable), version))
-    return tuple(
-        sorted(found.values(), key=lambda p: [int(n) for n in p.version.split(".")], reverse=True)
-    )
+    return tuple(sorted(found.values(), key=lambda p: number(p.version), reverse=True))
+
+
+def interpreters_folder() -> Path:
+    """Where `nox -s interpreters` puts the CPythons it fetches, a folder each."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "torchproof" / "interpreters"
 
 
 def running_python() -> Interpreter:
     """The interpreter this process runs on, outside its virtual environment."""
     base = Path(getattr(sys, "_base_executable", sys.executable))
-    return Interpreter(base, ".".join(str(part) for part in sys.version_info[:3]))
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    freethreaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    return Interpreter(base, f"{version}t" if freethreaded else version)
 
 
 def inspect_compiler(path: Path) -> CompilerFound | None:

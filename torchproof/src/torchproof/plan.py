@@ -76,7 +76,7 @@ def releases(matrix: Matrix, name: str, binding: str, python: str) -> list[Torch
     if name == "headers":
         return [matrix.headers]
     if name == "all":
-        return [r for r in supporting if python == "running" or python in r.pythons]
+        return [r for r in supporting if python == "running" or python in r.every_python]
     return [matrix.release(name)]
 
 
@@ -179,7 +179,7 @@ def _missing(
     compiler: CompilerFound | None,
     machine: Machine,
 ) -> str:
-    if row.python not in matrix.release(row.torch).pythons:
+    if row.python not in matrix.release(row.torch).every_python:
         return f"torch {row.torch} has no wheel for CPython {row.python}"
     if python is None:
         return f"no CPython {row.python} on this machine"

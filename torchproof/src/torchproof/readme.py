@@ -72,7 +72,8 @@ def _proven_on(release: Torch, records: Sequence[Record]) -> str:
 
 
 def _line(matrix: Matrix, release: Torch, records: Sequence[Record]) -> str:
-    pythons = f"{release.pythons[0]} to {release.pythons[-1]}"
+    plain = f"{release.pythons[0]} to {release.pythons[-1]}"
+    pythons = ", ".join([plain, *release.freethreaded])
     stable = "yes" if release in matrix.supporting("stable") else "no, too old for it"
     tiers = [
         tier.name

@@ -77,7 +77,7 @@ def level_variables(matrix: Matrix) -> Iterator[Violation]:
 
 def wheel(matrix: Matrix, row: Row) -> Iterator[Violation]:
     """Torch has a wheel for the row's Python."""
-    pythons = matrix.release(row.torch).pythons
+    pythons = matrix.release(row.torch).every_python
     if row.python != "running" and row.python not in pythons:
         yield Violation(
             row.line,

@@ -146,7 +146,7 @@ def chosen_torches(matrix: config.Matrix, names: Iterable[str], python: str) -> 
         wanted = [matrix.release(name) for name in names] or list(matrix.torch)
     except KeyError as error:
         raise config.ConfigError(f"there is no torch {error} in matrix.toml") from None
-    return [release for release in wanted if python in release.pythons]
+    return [release for release in wanted if python in release.every_python]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,0 +1,83 @@
+"""CPythons with and without a GIL are told apart, found, and fetched from packages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from torchproof.config import number, series
+from torchproof.environments import Environment, torch_requirements
+from torchproof.machine import Interpreter, Machine, find_pythons
+from torchproof.plan import expand, place, select
+
+from torchproof import config, interpreters
+
+PLAIN = Interpreter(Path("python3.14"), "3.14.10")
+FREE = Interpreter(Path("python3.14t"), "3.14.7t")
+MATRIX = config.load()
+PRETENDER = """#!{python}
+import platform, sys, sysconfig
+platform.python_version = lambda: "3.99.7"
+sysconfig.get_config_var = {{"Py_GIL_DISABLED": {freethreaded}}}.get
+exec(sys.argv[-1])
+"""
+
+
+def test_a_free_threaded_series_is_one_of_its_own() -> None:
+    assert series("3.14.7t") == "3.14t"
+    assert number("3.14") < number("3.14t") < number("3.15")
+
+
+@pytest.mark.parametrize(("name", "python"), [("3.14", PLAIN), ("3.14t", FREE), ("3.13t", None)])
+def test_a_row_gets_the_python_it_names(name: str, python: Interpreter | None) -> None:
+    for pythons in ((PLAIN, FREE), (FREE, PLAIN)):
+        assert Machine(PLAIN, pythons, (), None, gpu=False).python(name) == python
+
+
+@pytest.mark.parametrize("name", ["3.14t", "3.15"])
+def test_its_rows_are_selected_by_name(name: str) -> None:
+    machine = Machine(PLAIN, (PLAIN,), (), None, gpu=False)
+    chosen = select(place(MATRIX, expand(MATRIX, "nightly"), machine), f"python={name}")
+    assert {placed.row.python for placed in chosen} == {name}
+    assert {placed.missing for placed in chosen} == {f"no CPython {name} on this machine"}
+
+
+def test_its_environment_has_folders_of_its_own(tmp_path: Path) -> None:
+    environment = Environment(tmp_path, "2.13.0", FREE.version, "cpu")
+    assert environment.site_packages == tmp_path / "lib" / "python3.14t" / "site-packages"
+
+
+def test_a_marker_knows_no_free_threaded_version() -> None:
+    requirement = 'setuptools; python_version == "3.14" and python_full_version == "3.14.7"'
+    assert torch_requirements([requirement], FREE.version, nvidia=False) == ["setuptools"]
+
+
+@pytest.mark.parametrize(("freethreaded", "version"), [(0, "3.99.7"), (1, "3.99.7t")])
+def test_what_was_fetched_is_found(
+    freethreaded: int, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    program = interpreters.interpreters_folder() / series(version) / "bin" / "python3"
+    program.parent.mkdir(parents=True)
+    text = PRETENDER.format(python=sys.executable, freethreaded=freethreaded)
+    program.write_text(text, encoding="utf-8")
+    program.chmod(0o755)
+    assert Interpreter(program, version) in find_pythons()
+
+
+def test_what_no_package_offers_is_told_with_what_builds_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert interpreters.main(["3.14t"]) == 1
+    out = capsys.readouterr().out
+    assert "CPython 3.14t: not fetched: there is no apt-get on PATH" in out
+    assert "`pyenv install 3.14t` builds it" in out
+
+
+def test_only_what_is_missing_is_wanted() -> None:
+    wanted = interpreters.wanted(MATRIX, (PLAIN, FREE))
+    assert "3.15" in wanted
+    assert not {"3.14", "3.14t"} & set(wanted)
