@@ -86,6 +86,18 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def dev(session: nox.Session) -> None:
+    """Build in place what changed, then run pytest with the arguments: `nox -R -s dev -- FILE`."""
+    install(session, "build", "test")
+    session.install(f"torch=={TORCH}")
+    Path("lltm", "lib").mkdir(exist_ok=True)
+    session.run("python", "setup.py", "--quiet", "build_ext", "--inplace", silent=True)
+    if session.posargs:
+        source_tree = {"PYTHONPATH": str(Path.cwd()), "LLTM_TEST_SOURCE_TREE": "1"}
+        session.run("pytest", *session.posargs, env=source_tree)
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """Run every example and check what it claims; arguments go to pytest."""
     install(session, "build", "test")

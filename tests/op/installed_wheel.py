@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ import torch
 import lltm
 
 SOURCE_TREE = Path(__file__).parents[2] / "lltm"
-if Path(lltm.__file__).parent == SOURCE_TREE:
+# `nox -s dev` builds there on purpose.
+if Path(lltm.__file__).parent == SOURCE_TREE and "LLTM_TEST_SOURCE_TREE" not in os.environ:
     raise pytest.UsageError(
         f"lltm was imported from the source tree {SOURCE_TREE}, the suite tests an installed "
-        "wheel; run `pip install .` and start pytest, not `python -m pytest`"
+        "wheel; run `pip install .` and start pytest, not `python -m pytest`, or test the tree "
+        "with `nox -s dev -- FILE`"
     )
 
 # Torch holds a million objects that stay: looking through them for cycles took a tenth of the time.
