@@ -131,7 +131,7 @@ def bench(session: nox.Session) -> None:
     install_torchproof(session)
     session.install(f"torch=={TORCH}")
     install_lltm(session)
-    session.run("python", "-m", "torchproof.bench", *session.posargs)
+    session.run("python", "-m", "benchmarks.runs", *session.posargs)
 
 
 @nox.session
@@ -267,7 +267,7 @@ def gpu(session: nox.Session) -> None:
 def cuda_report(session: nox.Session) -> None:
     """Registers, spills and wide accesses of every CUDA kernel; needs nvcc: `-- --arch sm_90`."""
     install_torchproof(session, "cuda")
-    session.run("python", "-m", "torchproof.cuda_report", *session.posargs)
+    session.run("python", "-m", "benchmarks.cuda_report", *session.posargs)
 
 
 @nox.session(name="bench-cuda")
@@ -277,7 +277,7 @@ def bench_cuda(session: nox.Session) -> None:
     install_torchproof(session)
     # Where it cannot be installed, the race reports it as not run.
     session.run("python", "-m", "pip", "install", "flashrnn", success_codes=range(256))
-    session.run("python", "-m", "torchproof.bench", "--cuda", *session.posargs)
+    session.run("python", "-m", "benchmarks.runs", "--cuda", *session.posargs)
 
 
 @nox.session(name="sanitize-cuda")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from cases import SMALL, Case
+
 from benchmarks import floors, parts, workloads
 from benchmarks.workloads import Row
-from cases import SMALL, Case
 
 
 def test_the_parts_hold_every_product_of_a_training_step() -> None:

@@ -9,13 +9,14 @@ from functools import partial
 
 import pytest
 import torch
-from benchmarks import competitors, contest, floors, racing, workloads
-from benchmarks.competitors import EAGER, OTHER, Competitor
-from benchmarks.workloads import Problem, Row
 from cases import BENCHMARK_CASES, SMALL, Case
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import competitors, contest, floors, racing, workloads
+from benchmarks.competitors import EAGER, OTHER, Competitor
+from benchmarks.workloads import Problem, Row
 
 SEQUENCE = Row(SMALL["sequence"], torch.float32, 1, workloads.TRAINING_STEP)
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from torchproof import config, copies, proofs, readme, report, rules
-from torchproof.bench import document
-from torchproof.bench.figures import BenchError
-from torchproof.conda import variants
+from torchproof import config, proofs, report, rules
+from torchproof.errors import TorchproofError
 from torchproof.machine import Machine, this_machine
+from torchproof.made import makers
 from torchproof.plan import Placed, expand, place, select
 from torchproof.processes import Stopped
 from torchproof.progress import Progress
@@ -26,8 +25,6 @@ from torchproof.run import build, run, tools
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Committed files that are made from matrix.toml: each module can check() and write() its own.
-MADE = (readme, variants, copies, document)
 BUILD = config.ROOT / "build" / "matrix"
 INTERRUPTED = 130
 
@@ -92,13 +89,13 @@ def main(argv: list[str] | None = None) -> int:
     console = Console(stderr=chosen.json)
     try:
         if chosen.write:
-            for made in MADE:
-                made.write()
+            for maker in makers():
+                maker.write()
             return 0
         matrix = config.load()
         broken = [*map(str, rules.violations(matrix))]
         if chosen.check:
-            broken += [line for made in MADE for line in made.check()]
+            broken += [line for maker in makers() for line in maker.check()]
         if chosen.check or broken:
             return check(broken, console)
         machine = this_machine()
@@ -106,7 +103,7 @@ def main(argv: list[str] | None = None) -> int:
         if chosen.select:
             placed = select(placed, chosen.select)
         commit = proofs.clean_commit() if chosen.record else None
-    except (config.ConfigError, proofs.Unrecordable, BenchError) as error:
+    except TorchproofError as error:
         console.print(f"error: {error}", style="red", highlight=False, markup=False)
         return 2
     if chosen.list:

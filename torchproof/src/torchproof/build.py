@@ -22,7 +22,7 @@ LIMIT_S = 900.0
 RECORD = "artifact.json"
 # What a build must not see: results, caches, and the history.
 LEFT_OUT = shutil.ignore_patterns(
-    ".*", "build", "dist", "tests", "torchproof", "__pycache__", "*.egg-info", "lib"
+    ".*", "build", "dist", "benchmarks", "tests", "torchproof", "__pycache__", "*.egg-info", "lib"
 )
 
 

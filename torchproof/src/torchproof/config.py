@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 if typing.TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+from torchproof.errors import TorchproofError
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -40,7 +42,7 @@ HOST = "host"
 STRING_OR_COMMENT = re.compile(r'"[^"]*"|#.*')
 
 
-class ConfigError(ValueError):
+class ConfigError(TorchproofError, ValueError):
     """`matrix.toml` cannot be read; the message names the line and the rule."""
 
 
@@ -179,6 +181,17 @@ class Copy:
 
 
 @dataclass(frozen=True)
+class Project:
+    """What the tool cannot know of a project by itself.
+
+    Attributes:
+        made: modules of the project that make committed files, each with check() and write().
+    """
+
+    made: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class RowSpec:
     """A line of `rows`: every combination of its values is a row."""
 
@@ -210,6 +223,7 @@ class Matrix:
     rows: tuple[RowSpec, ...]
     levels: tuple[Level, ...] = ()
     copies: tuple[Copy, ...] = ()
+    project: Project = Project()
 
     def release(self, name: str) -> Torch:
         """The torch release called `name`, "2.13" or "2.13.0"; KeyError when there is none."""
@@ -327,12 +341,14 @@ def loads(text: str) -> Matrix:
         rows=tables("rows", RowSpec),
         levels=tables("levels", Level, default=[]),
         copies=tables("copies", Copy, default=[]),
+        project=_table(Project, document.get("project", {}), _line_of_key(text, "[project]")),
     )
 
 
 def _line_of_key(text: str, key: str) -> int:
     lines = text.splitlines()
-    return next(at for at, line in enumerate(lines, start=1) if line.split("=")[0].strip() == key)
+    starts = (line.split("=")[0].strip() for line in lines)
+    return next((at for at, start in enumerate(starts, start=1) if start == key), 0)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ KERNELS = ("csrc",)
 # This tool itself.
 TOOL = Path(__file__).parent
 # What else decides a row's result.
-TESTS = ("tests",)
+TESTS = ("tests", "benchmarks/bench_race.py")
 IGNORED = ("__pycache__", ".hypothesis", ".pytest_cache")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchproof import config, processor
+from torchproof.errors import TorchproofError
 from torchproof.files import KERNELS, read_json, source_hash, write_json
 from torchproof.results import FAILED, NOT_RUN, PASSED
 
@@ -25,7 +26,7 @@ TIERS = ("local", "pr")
 RECORDS = ("docs/proofs", "docs/benchmarks", "docs/benchmarks.md", "README.md")
 
 
-class Unrecordable(Exception):  # noqa: N818 - shown as a reason
+class Unrecordable(TorchproofError):  # noqa: N818 - shown as a reason
     """Why a run is no record, as one sentence."""
 
 

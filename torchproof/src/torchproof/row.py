@@ -43,7 +43,7 @@ LOAD_LIMIT_S = 120.0
 SPEED_LIMIT_S = 300.0
 # How long each problem is raced in a row; `nox -s bench` takes its time.
 RACE_S = 0.4
-BENCHMARKS = ROOT / "tests" / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 
 # What CPython's faulthandler prints for a signal that ends a test worker.
 FATAL = re.compile(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torchproof.proofs import Record
     from torchproof.results import Result
 
+HERE = Path(__file__).parent
 LOG_LINES = 60
 # The page holds the end of every log; a row with very long lines must not make it heavy.
 LOG_CHARACTERS = 12_000
@@ -94,10 +95,10 @@ def artifacts(results: Iterable[Result]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def environment() -> Environment:
-    """The templates of this folder."""
+def environment(folder: Path = HERE) -> Environment:
+    """The templates of a folder, which may include those of this one."""
     return Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader([folder, HERE]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

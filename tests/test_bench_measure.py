@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchproof.bench import measure
-from torchproof.bench.figures import BenchError
-from torchproof.bench.measure import Measured, Measurer, Part
+
+from benchmarks.runs import measure
+from benchmarks.runs.figures import BenchError
+from benchmarks.runs.measure import Measured, Measurer, Part
 
 PART = Part("cell", "float32", "1")
 

@@ -8,6 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+
+import lltm
 from benchmarks.competitors import (
     ATEN,
     BOTH,
@@ -24,10 +28,6 @@ from benchmarks.competitors import (
     problem_of,
 )
 from benchmarks.workloads import INFERENCE, TRAINING_STEP, Outputs, Problem, Row
-from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
-
-import lltm
 from lltm import _library, jit
 from lltm.functional import lltm_cell, lltm_sequence
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from torchproof.bench import __main__ as command
-from torchproof.bench import document, measure
-from torchproof.bench.compare import compare
-from torchproof.bench.figures import LSTM, OTHER, OURS, BenchError, Entry, Figure, Row, Run
 from torchproof.files import KERNELS, source_hash
 from torchproof.page.sample import AMX, ZEN4
+
+from benchmarks.runs import __main__ as command
+from benchmarks.runs import document, measure
+from benchmarks.runs.compare import compare
+from benchmarks.runs.figures import LSTM, OTHER, OURS, BenchError, Entry, Figure, Row, Run
 
 if TYPE_CHECKING:
     from torchproof.processor import Processor

@@ -11,8 +11,10 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchproof import processor
+from torchproof.errors import TorchproofError
 from torchproof.files import KERNELS, source_hash
+
+from torchproof import processor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,8 +33,8 @@ LSTM_SHARE = 3 / 4
 FIELDS = ("op", "case", "dtype", "threads", "work")
 
 
-class BenchError(Exception):
-    """Something the user can mend; the message says what and how."""
+class BenchError(TorchproofError):
+    """A run that cannot be made, read or compared."""
 
 
 def _rounded(value: float) -> float:

@@ -2,7 +2,7 @@
 
 Run by ``nox -s bench``, or by itself::
 
-    pytest tests/benchmarks/bench_race.py --rows quick --benchmark-json FILE
+    pytest benchmarks/bench_race.py --rows quick --benchmark-json FILE
 
 Every entrant of a row is a test: its result is checked before the row is timed, and its times,
 which were taken in rounds with those of the others, enter pytest-benchmark's statistics and JSON.
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from benchmarks import contest
 from benchmarks.competitors import Competitor
 from benchmarks.contest import Contest

@@ -6,16 +6,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-from torchproof.bench.figures import BLAS, EAGER, FLOOR, LSTM, OTHER, OURS
 from torchproof.page.plots import FAINT, Plot, plot
+
+from benchmarks.runs.figures import BLAS, EAGER, FLOOR, LSTM, OTHER, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from matplotlib.axes import Axes
 
-    from torchproof.bench.figures import Row, Run
+    from benchmarks.runs.figures import Row, Run
 
 NARROW_INCHES = 6
 # The legend's height, in rows of the plot.

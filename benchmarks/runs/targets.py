@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchproof.bench.figures import OURS, SCALED_LSTM, TUTORIAL
+from benchmarks.runs.figures import OURS, SCALED_LSTM, TUTORIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torchproof.bench.figures import Entry, Row, Run
+    from benchmarks.runs.figures import Entry, Row, Run
 
 TRAINING_STEP = "forward+backward"
 CASES = 5
@@ -91,7 +91,7 @@ class Target:
 
 
 def _eager(case: str, work: str, limit: float, *entries: str) -> Target:
-    op = "cell" if case.count("x") == 2 else "sequence"  # noqa: PLR2004 - B x F x S
+    op = "cell" if case.count("x") == 2 else "sequence"
     rows = {"op": op, "case": case, "work": work, "threads": 1, "dtype": "float32"}
     words = f"{op} {case} {work}" + (f", {' '.join(entries)}" if entries else "")
     return Target(words, rows, entries, "times as fast as eager", _speed, limit, at_least=True)

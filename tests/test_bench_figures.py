@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from torchproof.bench import figures, page, plots, tables
-from torchproof.bench.figures import BenchError, Figure
 from torchproof.page.sample import ZEN4
+
+from benchmarks.runs import figures, page, plots, tables
+from benchmarks.runs.figures import BenchError, Figure
 
 
 def entrant(name: str, kind: str, data: list[float], contest: str = "one") -> dict[str, Any]:

@@ -13,15 +13,16 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchproof.bench.figures import BenchError
 from torchproof.config import ROOT
 from torchproof.files import SOURCES, source_hash
+
+from benchmarks.runs.figures import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-RACES = ROOT / "tests" / "benchmarks" / "bench_race.py"
+RACES = ROOT / "benchmarks" / "bench_race.py"
 OPS = ("cell", "sequence")
 # (threads, dtypes) of each scope, in the order to run.
 SCOPES = {
@@ -106,7 +107,7 @@ class Measurer:
 
     def result(self, part: Part) -> Path:
         """Where a part's JSON lies; the name changes with the sources and the options."""
-        key = source_hash(*SOURCES, "tests/benchmarks", "tests/op")[:12]
+        key = source_hash(*SOURCES, "benchmarks", "tests/op")[:12]
         options = f"{self.scope}-{self.seconds:g}-{self.select or 'all'}".replace("/", "_")
         return self.folder / "raw" / f"{part.name}-{options}-{key}.json"
 

@@ -2,8 +2,8 @@
 
 A script, so that it needs nothing but an installed lltm::
 
-    python tests/benchmarks/inner_loop.py cell
-    python tests/benchmarks/inner_loop.py sequence 64x16x32x128 --work forward+backward --jit
+    python benchmarks/inner_loop.py cell
+    python benchmarks/inner_loop.py sequence 64x16x32x128 --work forward+backward --jit
 
 The figures of record are those of ``nox -s bench``.
 """
@@ -16,14 +16,15 @@ import sys
 import time
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
-sys.path[:1] = [str(TESTS), str(TESTS / "op")]  # as pytest's pythonpath has it
+ROOT = Path(__file__).parents[1]
+sys.path[0] = str(ROOT / "tests" / "op")
+sys.path.append(str(ROOT))  # last: `import lltm` is the installed one
 
 import torch  # noqa: E402 - behind the path
-from benchmarks import competitors, contest, floors, workloads  # noqa: E402 - after sys.path
 from cases import BENCHMARK_CASES  # noqa: E402 - after sys.path
 
 import lltm  # noqa: E402 - after sys.path
+from benchmarks import competitors, contest, floors, workloads  # noqa: E402 - after sys.path
 
 SLOW = ("compile",)
 

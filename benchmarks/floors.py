@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
+from torch import Tensor
+
 from benchmarks import compiled
 from benchmarks.racing import Prepare
 from benchmarks.workloads import BACKWARD, FORWARD, INFERENCE, NEEDS, TRAINING_STEP, Row
-from torch import Tensor
 
 BLAS, FMA, FLOP, BYTE = "blas floor", "fma floor", "flop floor", "byte floor"
 NAMES = {"cpu": (BLAS, FMA), "cuda": (BLAS, FLOP, BYTE)}

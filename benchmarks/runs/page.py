@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.runs import document, plots, tables, targets
 from torchproof import page
-from torchproof.bench import document, plots, tables, targets
 
 if TYPE_CHECKING:
-    from torchproof.bench.compare import Comparison
-    from torchproof.bench.figures import Run
+    from benchmarks.runs.compare import Comparison
+    from benchmarks.runs.figures import Run
 
 
 def render(run: Run, comparison: Comparison | None, *, matrix: str | None) -> str:
@@ -21,8 +22,8 @@ def render(run: Run, comparison: Comparison | None, *, matrix: str | None) -> st
         matrix: the address of the matrix's report, if there is one.
     """
     return (
-        page.environment()
-        .get_template("bench.html")
+        page.environment(Path(__file__).parent)
+        .get_template("page.html")
         .render(
             run=run,
             hardware=list(document.hardware(run)),

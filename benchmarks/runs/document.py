@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from torchproof.bench import tables, targets
-from torchproof.bench.figures import BenchError, from_json
 from torchproof.config import ROOT
 from torchproof.files import write_atomically, write_json
+
+from benchmarks.runs import tables, targets
+from benchmarks.runs.figures import BenchError, from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from torchproof.bench.figures import Run
     from torchproof.processor import Processor
+
+    from benchmarks.runs.figures import Run
 
 FOLDER = ROOT / "docs" / "benchmarks"
 PATH = ROOT / "docs" / "benchmarks.md"

@@ -1,4 +1,4 @@
-"""`python -m torchproof.bench`: what `nox -s bench` runs."""
+"""`python -m benchmarks.runs`: what `nox -s bench` runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-
-from torchproof import processor
-from torchproof.bench import compare, document, figures, measure, page, plots, tables
-from torchproof.bench.figures import BenchError, Run
 from torchproof.config import ROOT
 from torchproof.files import write_atomically, write_json
+
+from benchmarks.runs import compare, document, figures, measure, page, plots, tables
+from benchmarks.runs.figures import BenchError, Run
+from torchproof import processor
 
 BUILD = ROOT / "build" / "bench"
 BUILD_CUDA = ROOT / "build" / "bench-cuda"

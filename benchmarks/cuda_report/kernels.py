@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cxxfilt
-
 from torchproof.config import ROOT
 from torchproof.machine import Nvcc, find_nvcc
 

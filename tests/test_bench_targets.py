@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from torchproof.bench import targets
-from torchproof.bench.figures import LSTM, OTHER, OURS, Entry, Figure, Row, Run
+
+from benchmarks.runs import targets
+from benchmarks.runs.figures import LSTM, OTHER, OURS, Entry, Figure, Row, Run
 
 
 def entry(name: str, kind: str, speed: float, of_blas: float | None = None) -> Entry:

@@ -5,7 +5,7 @@ products by :func:`torch.mm` into buffers made before, and beside the products' 
 machine's measured peak rate of multiply-adds. What is left between a part and its product is what
 another kernel could win. Needs an installed lltm, for its sources, and g++::
 
-    python tests/benchmarks/parts.py 64x16x32x128 --json parts.json
+    python benchmarks/parts.py 64x16x32x128 --json parts.json
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 if __name__ == "__main__":
-    TESTS = Path(__file__).parents[1]
-    sys.path[:1] = [str(TESTS), str(TESTS / "op")]  # as pytest's pythonpath has it
+    ROOT = Path(__file__).parents[1]
+    sys.path[0] = str(ROOT / "tests" / "op")
+    sys.path.append(str(ROOT))  # last: `import lltm` is the installed one
 
 import torch
-from benchmarks import compiled, floors
-from benchmarks.floors import Product
 from cases import BENCHMARK_CASES, Case
 from torch import Tensor
 from torch.utils import cpp_extension
 
+from benchmarks import compiled, floors
+from benchmarks.floors import Product
 from lltm import jit
 
 SOURCE = Path(__file__).with_name("parts.cpp")

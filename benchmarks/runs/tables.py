@@ -11,16 +11,16 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from torchproof.bench import targets
-from torchproof.bench.figures import BYTE, EAGER, FLOP, LSTM, OTHER, OURS
+from benchmarks.runs import targets
+from benchmarks.runs.figures import BYTE, EAGER, FLOP, LSTM, OTHER, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import RenderableType
 
-    from torchproof.bench.compare import Comparison
-    from torchproof.bench.figures import Entry, Figure, Row, Run
+    from benchmarks.runs.compare import Comparison
+    from benchmarks.runs.figures import Entry, Figure, Row, Run
 
 DASH = "—"
 # The first columns name a row, the others hold figures.

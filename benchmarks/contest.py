@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import memory
 import torch
+
 from benchmarks import floors
 from benchmarks.competitors import Competitor, NotHere, check
 from benchmarks.racing import Prepare, race, stopwatch

@@ -1,4 +1,4 @@
-"""`python -m torchproof.cuda_report`: every kernel, for every architecture in matrix.toml.
+"""`python -m benchmarks.cuda_report`: every kernel, for every architecture in matrix.toml.
 
 Compiles csrc/cuda with `-Xptxas -v` and disassembles it; needs nvcc and no GPU. Exits 1 when a
 kernel spills, or lacks the wide accesses it was written for.
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-from torchproof import config
 from torchproof.audit.architectures import images_of
-from torchproof.cuda_report import kernels
-from torchproof.cuda_report.kernels import Kernel, NotCompiled
 from torchproof.files import write_json
+
+from benchmarks.cuda_report import kernels
+from benchmarks.cuda_report.kernels import Kernel, NotCompiled
+from torchproof import config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from benchmarks import competitors, cuda_competitors, floors, workloads
-from benchmarks.competitors import Competitor
-from benchmarks.workloads import Row
+from installed_wheel import one_thread  # noqa: F401 - a fixture
 
 import lltm
 from lltm import _library, _processor
+
+sys.path.append(str(Path(__file__).parents[1]))  # last: `import lltm` is the installed one
+from benchmarks import competitors, cuda_competitors, floors, workloads
+from benchmarks.competitors import Competitor
+from benchmarks.workloads import Row
 
 SLOW = ("compile",)
 """Takes most of a minute before its first result on a sequence."""

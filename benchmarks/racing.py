@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
+
 from benchmarks.workloads import Call, Row
 
 BLOCK_SECONDS = 2e-3

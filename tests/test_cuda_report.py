@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from torchproof.cuda_report import __main__ as report
-from torchproof.cuda_report import kernels
-from torchproof.cuda_report.kernels import Kernel, NotCompiled
 from torchproof.machine import Nvcc
 
+from benchmarks.cuda_report import __main__ as report
+from benchmarks.cuda_report import kernels
+from benchmarks.cuda_report.kernels import Kernel, NotCompiled
 from torchproof import config
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from functools import partial
 
 import cases
 import torch
-from benchmarks.workloads import NEEDS, Outputs, Problem, Row
 from cases import Arguments, Case
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 
 import lltm
+from benchmarks.workloads import NEEDS, Outputs, Problem, Row
 from lltm import _library, reference
 
 OURS, OTHER, LSTM = "ours", "other", "lstm"

@@ -13,12 +13,12 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchproof.bench.figures import EAGER, OTHER, OURS, BenchError
+from benchmarks.runs.figures import EAGER, OTHER, OURS, BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from torchproof.bench.figures import Entry, Row, Run
+    from benchmarks.runs.figures import Entry, Row, Run
 
 # Of the movements of the others, the one that only one in twenty exceeds.
 TWENTIETHS = 20
@@ -136,7 +136,7 @@ def _pairs(now: Run, stored: Run) -> Iterator[tuple[Row, Entry, Entry]]:
 
 def _noise(others: list[tuple[Entry, Entry]]) -> float:
     moved = [abs(math.log(new.speed.median / old.speed.median)) for new, old in others]
-    if len(moved) < 2:  # noqa: PLR2004 - quantiles need two
+    if len(moved) < 2:
         return sum(moved)
     return statistics.quantiles(moved, n=TWENTIETHS, method="inclusive")[-1]
 

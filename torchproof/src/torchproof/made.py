@@ -1,0 +1,44 @@
+"""Committed files made from matrix.toml: by this tool, and by modules of the project."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+from torchproof import config, copies, readme
+from torchproof.conda import variants
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Maker(Protocol):
+    """A module that makes files."""
+
+    def check(self) -> Sequence[str]:
+        """Each file that is not as it would be made, in one sentence."""
+
+    def write(self) -> None:
+        """Make the files."""
+
+
+def makers() -> tuple[Maker, ...]:
+    """Every module that makes files.
+
+    Raises:
+        ConfigError: matrix.toml names a module that the project does not have.
+    """
+    return (readme, variants, copies, *map(_module, config.load().project.made))
+
+
+def _module(name: str) -> Maker:
+    if str(config.ROOT) not in sys.path:
+        sys.path.append(str(config.ROOT))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise config.ConfigError(
+            f"{config.FILE}: project.made names {name!r}: {error}; name a module that has check() "
+            "and write(), as Python imports it from the project's root"
+        ) from None
