@@ -53,7 +53,7 @@ void projection(const Problem& of) { lltm::project_inputs<OneThread>(forward(of)
 
 void forward_steps(const Problem& of) {
   const lltm::SequenceForward<float> args = forward(of);
-  lltm::ForwardSteps<OneThread, float>(args).run(0, of.steps);
+  lltm::ForwardSteps<float, lltm::ForwardProduct<OneThread, float>>(args).run(0, of.steps);
 }
 
 void backward_steps(const Problem& of) {

@@ -105,7 +105,7 @@ def library(optimise: str = "-O3") -> ctypes.CDLL:
     kernels = [csrc / name for name in jit.kernel_sources()]
     includes = [f"-I{path}" for path in (csrc, *cpp_extension.include_paths())]
     target = "-DTORCH_TARGET_VERSION=0x020a000000000000"
-    flags = [optimise, "-std=c++17", "-Wno-psabi", target, jit.kernel_flag(), *includes]
+    flags = [optimise, "-std=c++17", "-Wno-psabi", target, *jit.kernel_flags(), *includes]
     read = [SOURCE, *(path for path in csrc.rglob("*") if path.is_file())]
     return compiled.load("parts", [SOURCE, *kernels], flags, read)
 

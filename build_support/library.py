@@ -29,7 +29,10 @@ WINDOWS = sys.platform == "win32"
 LIBRARY = {"darwin": "liblltm.dylib", "win32": "lltm.dll"}.get(sys.platform, "liblltm.so")
 # As lltm._library.CUDA_NAME has it.
 CUDA_LIBRARY = "liblltm_cuda.so"
-INSTRUCTION_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]
+COMPILED_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]
+# That of the processors whose tiles amx.cpp names is avx512's beside them.
+TILES = X86 and sys.platform == "linux"
+INSTRUCTION_SETS = [*COMPILED_SETS, *(["amx"] if TILES else [])]
 
 BINDING_SOURCES = {
     "stable": ["csrc/stable/binding.cpp"],
@@ -37,7 +40,11 @@ BINDING_SOURCES = {
 }
 # Of every library, with CUDA kernels or without.
 COMMON_SOURCES = ["csrc/host/single_threaded.cpp"]
-CPU_SOURCES = ["csrc/cpu/kernels.cpp", *(f"csrc/cpu/kernels_{n}.cpp" for n in INSTRUCTION_SETS)]
+CPU_SOURCES = [
+    "csrc/cpu/kernels.cpp",
+    *(f"csrc/cpu/kernels_{name}.cpp" for name in COMPILED_SETS),
+    *(["csrc/cpu/amx.cpp"] if TILES else []),
+]
 
 
 def target_macro(version: str) -> str:

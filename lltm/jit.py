@@ -67,13 +67,15 @@ def kernel_set() -> str:
 
 
 def kernel_sources() -> tuple[str, ...]:
-    """Of the CPU's kernels, to be compiled with :func:`kernel_flag`."""
-    return ("cpu/kernels.cpp", f"cpu/kernels_{kernel_set()}.cpp")
+    """Of the CPU's kernels, to be compiled with :func:`kernel_flags`."""
+    tiles = ("cpu/amx.cpp",) if kernel_set() == "avx512" else ()
+    return ("cpu/kernels.cpp", f"cpu/kernels_{kernel_set()}.cpp", *tiles)
 
 
-def kernel_flag() -> str:
+def kernel_flags() -> tuple[str, ...]:
     """What says that there are no other kernels to choose from."""
-    return f"-DLLTM_ONLY_KERNEL_SET=k{kernel_set().capitalize()}"
+    tiles = ("-DLLTM_ONLY_TILED_KERNEL_SET=kAmx",) if kernel_set() == "avx512" else ()
+    return (f"-DLLTM_ONLY_KERNEL_SET=k{kernel_set().capitalize()}", *tiles)
 
 
 def build_directory(optimise: tuple[str, ...] = OPTIMISE, gpu: str | None = None) -> Path:
@@ -115,7 +117,7 @@ def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str
     cpp_extension.load(
         name=NAMESPACE,
         sources=[str(sources / name) for name in names],
-        extra_cflags=[*optimise, *FLAGS, kernel_flag()],
+        extra_cflags=[*optimise, *FLAGS, *kernel_flags()],
         extra_cuda_cflags=_jit_cuda.compiler_flags(gpu, FLAGS) if gpu else None,
         extra_ldflags=[
             *([script] if sys.platform.startswith("linux") else []),

@@ -19,14 +19,24 @@ struct Candidate {
 const KernelSet& choose() {
 #if defined(LLTM_ONLY_KERNEL_SET)
   // Compiled for the processor it runs on: lltm.jit has asked torch which one that is.
-  const Candidate candidates[] = {{&LLTM_ONLY_KERNEL_SET, true}};
+  const Candidate candidates[] = {
+#if defined(LLTM_ONLY_TILED_KERNEL_SET) && defined(LLTM_AMX)
+      {&LLTM_ONLY_TILED_KERNEL_SET, amx::permitted()},
+#endif
+      {&LLTM_ONLY_KERNEL_SET, true}};
 #elif defined(__x86_64__)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  const Candidate candidates[] = {{&kAvx512, avx512}, {&kAvx2, avx2}, {&kBaseline, true}};
+  const Candidate candidates[] = {
+#if defined(LLTM_AMX)
+      {&kAmx, avx512 && amx::permitted()},
+#endif
+      {&kAvx512, avx512},
+      {&kAvx2, avx2},
+      {&kBaseline, true}};
 #else
   const Candidate candidates[] = {{&kBaseline, true}};
 #endif

@@ -135,10 +135,6 @@ constexpr int64_t kDepthBlock = 256;
 // is as right as eager's, which adds one short sum a step.
 constexpr int64_t steps_sum_block(int64_t terms) { return terms <= 256 ? 16 : 32; }
 
-// Blocks of a product of 16-bit operands, whose sums and packed operands stay in a core's own
-// cache: large enough for packing to cost little, and the same for any number of threads.
-constexpr int64_t kMixedRows = 256, kMixedColumns = 128;
-
 // c = a b for matrices of any size; each operand row-major or transposed. A work item
 // is a panel of product columns against row_block() rows.
 template <class T>
@@ -177,8 +173,11 @@ struct MixedProduct {
   float* wide_c;  // the same where it is wanted as it was summed, or null
   int64_t c_row_stride;
 
-  int64_t column_blocks() const { return (columns + kMixedColumns - 1) / kMixedColumns; }
-  int64_t blocks() const { return (rows + kMixedRows - 1) / kMixedRows * column_blocks(); }
+  int64_t row_block;  // those of the kernel
+  int64_t column_block;
+
+  int64_t column_blocks() const { return (columns + column_block - 1) / column_block; }
+  int64_t blocks() const { return (rows + row_block - 1) / row_block * column_blocks(); }
 };
 
 // Rest
@@ -236,6 +235,46 @@ struct ProductKernels {
 template <class T>
 struct MixedKernels {
   void (*product)(const MixedProduct<T>&, int64_t begin, int64_t end);
+  int64_t row_block;
+  int64_t column_block;
+};
+
+// Steps of a bfloat16 sequence by tile instructions (AMX) -----------------------------------------
+// Operands are padded with zeros: rows to a multiple of kTileRowMultiple, the depth to one of
+// kTileDepth.
+
+constexpr int64_t kTileRowMultiple = 16, kTileDepth = 32;
+constexpr int64_t kTiledForwardStates = 16, kTiledBackwardStates = 32;  // of a panel
+
+// h @ weights[:, :S].T, then the gates, of one time step. A work item is a panel.
+struct TiledForward {
+  GatesForward<BFloat16> gates;
+  const BFloat16* h;  // [rows, S] padded
+  int64_t h_stride;
+  const BFloat16* packed;  // as pack_forward makes it
+};
+
+// d_z_after @ weights[:, :S], then the gates' backward of this step. A work item is a panel.
+struct TiledBackward {
+  GatesBackward<BFloat16> gates;
+  const BFloat16* d_z_after;  // [rows, 3S] of the following step, padded
+  int64_t d_z_stride;
+  const BFloat16* packed;  // as pack_backward makes it
+};
+
+struct TilePack {
+  const BFloat16* weights;  // [3S, columns] with row_stride
+  int64_t row_stride;
+  int64_t state;    // S
+  int64_t columns;  // S
+  BFloat16* packed;
+};
+
+struct TileKernels {
+  void (*pack_forward)(const TilePack&, int64_t begin, int64_t end);
+  void (*pack_backward)(const TilePack&, int64_t begin, int64_t end);
+  void (*step_forward)(const TiledForward&, int64_t begin, int64_t end);
+  void (*step_backward)(const TiledBackward&, int64_t begin, int64_t end);
 };
 
 // Vectors in a panel.
@@ -254,6 +293,7 @@ struct KernelSet {
   ProductKernels<double> products_f64;
   MixedKernels<BFloat16> mixed_bf16;
   MixedKernels<Half> mixed_f16;
+  TileKernels tiles;  // null where there are none
 
   template <class T>
   const Kernels<T>& of() const;
@@ -298,7 +338,7 @@ inline const MixedKernels<Half>& KernelSet::mixed<Half>() const {
 }
 
 // The set for this processor: the strongest it can run, or a weaker one that the environment
-// variable LLTM_CPU_CAPABILITY names (baseline, avx2, avx512). Decided once.
+// variable LLTM_CPU_CAPABILITY names (baseline, avx2, avx512, amx). Decided once.
 const KernelSet& kernels();
 
 }  // namespace lltm::cpu

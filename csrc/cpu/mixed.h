@@ -2,6 +2,10 @@
 // Included like simd.h.
 #pragma once
 
+// A block of c, whose sums and packed operands stay in a core's own cache: large enough for packing
+// to cost little.
+constexpr int64_t kMixedRows = 256, kMixedColumns = 128;
+
 constexpr int kMixedVectors = 2;      // of b in a tile
 constexpr int64_t kMixedDepth = 128;  // terms whose operands are packed at a time
 template <class T>
@@ -59,10 +63,20 @@ LLTM_INLINE void write_mixed(const MixedProduct<T>& args, int64_t at, vector_t<T
   if (args.wide_c) lanes.store_to(args.wide_c + at, sum);
 }
 
+template <class T>
+void write_mixed_row(const MixedProduct<T>& args, int64_t row, int64_t column, int64_t columns,
+                     const float* sums) {
+  const int64_t at = row * args.c_row_stride + column;
+  int64_t j = 0;
+  for (; j + kWidth<T> <= columns; j += kWidth<T>)
+    write_mixed(args, at + j, load(sums + j), Full{});
+  if (j < columns) write_mixed(args, at + j, load(sums + j), Tail{columns - j});
+}
+
 // A block of c, kMixedRows by kMixedColumns.
 template <class T>
 void mixed_block(const MixedProduct<T>& args, int64_t row, int64_t column) {
-  constexpr int64_t panel = kMixedPanel<T>, width = kWidth<T>;
+  constexpr int64_t panel = kMixedPanel<T>;
   constexpr int64_t panels = (kMixedColumns + panel - 1) / panel;
   const int64_t rows = at_most(kMixedRows, args.rows - row);
   const int64_t columns = at_most(kMixedColumns, args.columns - column);
@@ -86,14 +100,9 @@ void mixed_block(const MixedProduct<T>& args, int64_t row, int64_t column) {
     }
   }
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; j += width) {
-      const int64_t at = (row + i) * args.c_row_stride + column + j;
-      const vector_t<T> sum = load(sums[j / panel][i] + j % panel);
-      if (j + width <= columns) {
-        write_mixed(args, at, sum, Full{});
-      } else {
-        write_mixed(args, at, sum, Tail{columns - j});
-      }
+    for (int64_t p = 0; p * panel < columns; ++p) {
+      write_mixed_row(args, row + i, column + p * panel, at_most(panel, columns - p * panel),
+                      sums[p][i]);
     }
   }
 }
@@ -101,7 +110,7 @@ void mixed_block(const MixedProduct<T>& args, int64_t row, int64_t column) {
 template <class T>
 void mixed_product(const MixedProduct<T>& args, int64_t begin, int64_t end) {
   for (int64_t item = begin; item < end; ++item) {
-    mixed_block(args, item / args.column_blocks() * kMixedRows,
-                item % args.column_blocks() * kMixedColumns);
+    mixed_block(args, item / args.column_blocks() * args.row_block,
+                item % args.column_blocks() * args.column_block);
   }
 }

@@ -11,8 +11,9 @@
 namespace lltm {
 
 // Below this much work a second thread costs more than it saves.
-constexpr int64_t kGrainElements = 16384;  // of the gates
-constexpr int64_t kGrainFlops = 1 << 20;   // of a product
+constexpr int64_t kGrainElements = 16384;      // of the gates
+constexpr int64_t kGrainFlops = 1 << 20;       // of a product
+constexpr int64_t kTiledGrainFlops = 1 << 22;  // of a product by tile instructions
 
 inline int64_t grain_of(int64_t grain, int64_t per_item) {
   return std::max<int64_t>(1, grain / std::max<int64_t>(1, per_item));
@@ -65,16 +66,28 @@ void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matri
 // c = a b in the 16-bit types; c is of that type too, or the float that it was summed in.
 template <class Api, class T, class R>
 void multiply_mixed(const Matrix<R>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
-  cpu::MixedProduct<T> args{c.rows,          c.columns,       a.columns, a.data,
-                            a.row_stride,    a.column_stride, b.data,    b.row_stride,
-                            b.column_stride, nullptr,         nullptr,   c.row_stride};
+  const auto& kernels = cpu::kernels().mixed<T>();
+  cpu::MixedProduct<T> args{c.rows,
+                            c.columns,
+                            a.columns,
+                            a.data,
+                            a.row_stride,
+                            a.column_stride,
+                            b.data,
+                            b.row_stride,
+                            b.column_stride,
+                            nullptr,
+                            nullptr,
+                            c.row_stride,
+                            kernels.row_block,
+                            kernels.column_block};
   if constexpr (std::is_same_v<R, T>) {
     args.c = c.data;
   } else {
     args.wide_c = c.data;
   }
-  run<Api>(cpu::kernels().mixed<T>().product, args, args.blocks(),
-           2 * std::min(c.rows, cpu::kMixedRows) * a.columns * cpu::kMixedColumns, kGrainFlops);
+  run<Api>(kernels.product, args, args.blocks(),
+           2 * std::min(c.rows, args.row_block) * a.columns * args.column_block, kGrainFlops);
 }
 
 // c = a b, by one of the above.

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "../contract.h"
+#include "../cpu/types.h"
 
 namespace lltm {
 
@@ -22,6 +23,24 @@ struct SequenceResult {
   // For backward; absent where there will be none.
   std::optional<Tensor> cells;
   std::optional<Tensor> gates;
+};
+
+template <class T>
+struct SequenceForward {
+  SequenceSizes sizes;
+  double alpha;
+  const T* input;    // [T, B, F]
+  const T* weights;  // [3S, S + F]
+  const T* bias;     // [3S] or null
+  const T* h0;       // [B, S]
+  const T* c0;       // [B, S]
+  // [chunk, B, 3S] the input's share of the pre-activations of that many steps; may be `gates`
+  cpu::compute_t<T>* projected;
+  int64_t chunk;
+  T* output;  // [T, B, S]
+  T* c_n;     // [B, S]
+  T* cells;   // [T, B, S] or null
+  T* gates;   // [T, B, 3S] or null
 };
 
 template <class T>

@@ -16,6 +16,7 @@
 #include "parallel.h"
 #include "passes.h"
 #include "scratch.h"
+#include "tiles.h"
 
 namespace lltm {
 
@@ -72,24 +73,6 @@ int64_t packed_size(int64_t state, int64_t vectors) {
   return kernels.panels(state, vectors) * vectors * kernels.width * 3 * state;
 }
 
-template <class T>
-struct SequenceForward {
-  SequenceSizes sizes;
-  double alpha;
-  const T* input;    // [T, B, F]
-  const T* weights;  // [3S, S + F]
-  const T* bias;     // [3S] or null
-  const T* h0;       // [B, S]
-  const T* c0;       // [B, S]
-  // [chunk, B, 3S] the input's share of the pre-activations of that many steps; may be `gates`
-  cpu::compute_t<T>* projected;
-  int64_t chunk;
-  T* output;  // [T, B, S]
-  T* c_n;     // [B, S]
-  T* cells;   // [T, B, S] or null
-  T* gates;   // [T, B, 3S] or null
-};
-
 // Where pre-activations are wider than what is saved, so many steps of them at a time that they
 // stay in a core's own cache, and rows enough for a product to be worth packing for.
 constexpr int64_t kChunkBytes = 1 << 20, kChunkRows = 128;
@@ -115,55 +98,72 @@ void project_inputs(const SequenceForward<T>& args, int64_t first) {
                 weights.column_range(state, features).transposed());
 }
 
-// The steps after their input's share is known, with the state's weights packed once.
+// The recurrent share of forward's steps, with the state's weights packed once, and their gates.
 template <class Api, class T>
+class ForwardProduct {
+ public:
+  explicit ForwardProduct(const SequenceForward<T>& args)
+      : packed_(packed_size<T>(args.sizes.cell.state, cpu::kForwardVectors)),
+        states_(args.sizes.cell.batch * args.sizes.cell.state),
+        h_(states_.widened(args.h0)) {
+    const auto [batch, features, state] = args.sizes.cell;
+    pack<Api, T>(cpu::kernels().of<T>().pack_forward,
+                 {args.weights, state + features, state, state, packed_.data()},
+                 cpu::kForwardVectors);
+  }
+
+  void step(int64_t t, cpu::GatesForward<T> gates) {
+    const auto& kernels = cpu::kernels().of<T>();
+    gates.h_next = states_.next(t);
+    const cpu::StepForward<T> step{gates, {h_, packed_.data(), gates.state}, {}};
+    run<Api>(kernels.step_forward, step, kernels.panels(gates.state, cpu::kForwardVectors),
+             2 * gates.rows * 3 * gates.state * kernels.width, kGrainFlops);
+    h_ = states_.written(t, gates.new_h);
+  }
+
+ private:
+  Scratch<cpu::compute_t<T>> packed_;
+  ComputeState<T> states_;
+  const cpu::compute_t<T>* h_;  // before the next step
+};
+
+// The steps after their input's share is known, by a ForwardProduct or a TiledForwardProduct.
+template <class T, class Product>
 class ForwardSteps {
  public:
   explicit ForwardSteps(const SequenceForward<T>& args)
-      : args_(args),
-        packed_(packed_size<T>(state(), cpu::kForwardVectors)),
-        states_(plane()),
-        h_(states_.widened(args.h0)),
-        cell_(args.c0) {
-    const int64_t width = state() + args.sizes.cell.features;
-    pack<Api, T>(cpu::kernels().of<T>().pack_forward,
-                 {args.weights, width, state(), state(), packed_.data()}, cpu::kForwardVectors);
-  }
+      : args_(args), product_(args), cell_(args.c0) {}
 
   // The steps [first, last), whose input's share args.projected holds.
   void run(int64_t first, int64_t last) {
-    for (int64_t t = first; t < last; ++t) step(t, args_.projected + (t - first) * 3 * plane());
+    const int64_t batch = args_.sizes.cell.batch, state = args_.sizes.cell.state;
+    const int64_t plane = batch * state;
+    for (int64_t t = first; t < last; ++t) {
+      T* new_cell = args_.cells ? args_.cells + t * plane : args_.c_n;
+      T* gates = args_.gates ? args_.gates + t * 3 * plane : nullptr;
+      product_.step(t, {batch, state, args_.alpha, args_.projected + (t - first) * 3 * plane,
+                        args_.bias, cell_, args_.output + t * plane, new_cell, gates, nullptr});
+      cell_ = new_cell;
+    }
     if (last == args_.sizes.steps && cell_ != args_.c_n) {
-      copy_values(args_.c_n, cell_, plane());
+      copy_values(args_.c_n, cell_, plane);
     }
   }
 
  private:
-  int64_t batch() const { return args_.sizes.cell.batch; }
-  int64_t state() const { return args_.sizes.cell.state; }
-  int64_t plane() const { return batch() * state(); }
-
-  void step(int64_t t, const cpu::compute_t<T>* projected) {
-    const auto& kernels = cpu::kernels().of<T>();
-    T* new_h = args_.output + t * plane();
-    T* new_cell = args_.cells ? args_.cells + t * plane() : args_.c_n;
-    T* gates = args_.gates ? args_.gates + t * 3 * plane() : nullptr;
-    const cpu::StepForward<T> step{{batch(), state(), args_.alpha, projected, args_.bias, cell_,
-                                    new_h, new_cell, gates, states_.next(t)},
-                                   {h_, packed_.data(), state()},
-                                   {}};
-    lltm::run<Api>(kernels.step_forward, step, kernels.panels(state(), cpu::kForwardVectors),
-                   2 * batch() * 3 * state() * kernels.width, kGrainFlops);
-    h_ = states_.written(t, new_h);
-    cell_ = new_cell;
-  }
-
   const SequenceForward<T>& args_;
-  Scratch<cpu::compute_t<T>> packed_;
-  ComputeState<T> states_;
-  const cpu::compute_t<T>* h_;  // before the next step
+  Product product_;
   const T* cell_;
 };
+
+template <class Api, class Product, class T>
+void sequence_loop(const SequenceForward<T>& args) {
+  ForwardSteps<T, Product> forward(args);
+  for (int64_t t = 0; t < args.sizes.steps; t += args.chunk) {
+    project_inputs<Api>(args, t);
+    forward.run(t, std::min(t + args.chunk, args.sizes.steps));
+  }
+}
 
 template <class Api, class Tensor = typename Api::Tensor>
 SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const Tensor& weights_,
@@ -206,10 +206,10 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
                                   Api::template mutable_data<T>(result.c_n),
                                   mutable_data_or_null<Api, T>(result.cells),
                                   gates};
-    ForwardSteps<Api, T> forward(args);
-    for (int64_t t = 0; t < steps; t += chunk) {
-      project_inputs<Api>(args, t);
-      forward.run(t, std::min(t + chunk, steps));
+    if (has_tiles<T>()) {
+      if constexpr (kTiles<T>) sequence_loop<Api, TiledForwardProduct<Api>>(args);
+    } else {
+      sequence_loop<Api, ForwardProduct<Api, T>>(args);
     }
     if (steps == 0) copy_values(args.c_n, args.c0, plane);
     const T* last = steps ? output + (steps - 1) * plane : Api::template data<T>(h0);
@@ -234,47 +234,80 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sequence_forward_cpu(
   return {r.output, r.h_n, r.c_n, *r.cells, *r.gates};
 }
 
+// The gradient that a step leaves for the hidden state before it, with the state's weights packed
+// once, and the gates' backward of that step.
+template <class Api, class T>
+class BackwardProduct {
+ public:
+  explicit BackwardProduct(const SequenceBackward<T>& args)
+      : packed_(packed_size<T>(args.sizes.cell.state, cpu::kBackwardVectors)),
+        d_zs_(args.sizes.cell.batch * 3 * args.sizes.cell.state) {
+    const auto [batch, features, state] = args.sizes.cell;
+    pack<Api, T>(cpu::kernels().of<T>().pack_backward,
+                 {args.weights, state + features, state, state, packed_.data()},
+                 cpu::kBackwardVectors);
+  }
+
+  // No step comes after it.
+  void last_step(int64_t t, cpu::GatesBackward<T> gates) {
+    gates.d_z_next = d_zs_.next(t);
+    gates_backward<Api, T>(gates);
+    d_z_after_ = d_zs_.written(t, gates.d_z);
+  }
+
+  void step(int64_t t, cpu::GatesBackward<T> gates) {
+    const auto& kernels = cpu::kernels().of<T>();
+    gates.d_z_next = d_zs_.next(t);
+    run<Api>(kernels.step_backward, cpu::StepBackward<T>{gates, d_z_after_, packed_.data()},
+             kernels.panels(gates.state, cpu::kBackwardVectors),
+             2 * gates.rows * 3 * gates.state * cpu::kBackwardVectors * kernels.width, kGrainFlops);
+    d_z_after_ = d_zs_.written(t, gates.d_z);
+  }
+
+ private:
+  Scratch<cpu::compute_t<T>> packed_;
+  ComputeState<T> d_zs_;
+  const cpu::compute_t<T>* d_z_after_ = nullptr;
+};
+
+// All steps but the product that gives d_h0.
+template <class Product, class T>
+void sequence_loop_backward(const SequenceBackward<T>& args) {
+  const int64_t steps = args.sizes.steps, batch = args.sizes.cell.batch;
+  const int64_t state = args.sizes.cell.state, plane = batch * state;
+  const Scratch<cpu::compute_t<T>> carry(plane);
+  Product product(args);
+  for (int64_t t = steps - 1; t >= 0; --t) {
+    const bool last = t == steps - 1;
+    const cpu::GatesBackward<T> gates{batch,
+                                      state,
+                                      args.alpha,
+                                      args.gates + t * 3 * plane,
+                                      args.cells + t * plane,
+                                      args.grad_output ? args.grad_output + t * plane : nullptr,
+                                      last ? args.grad_h_n : nullptr,
+                                      last ? args.grad_c_n : nullptr,
+                                      last ? nullptr : carry.data(),
+                                      carry.data(),
+                                      t == 0 ? args.d_c0 : nullptr,
+                                      args.d_z + t * 3 * plane,
+                                      nullptr};
+    last ? product.last_step(t, gates) : product.step(t, gates);
+  }
+}
+
 template <class Api, class T>
 void sequence_steps_backward(const SequenceBackward<T>& args) {
-  const int64_t steps = args.sizes.steps, batch = args.sizes.cell.batch;
-  const int64_t features = args.sizes.cell.features, state = args.sizes.cell.state;
-  const int64_t gates = 3 * state, plane = batch * state;
-  if (steps == 0) return;
-  const auto& kernels = cpu::kernels().of<T>();
-  const Scratch<cpu::compute_t<T>> carry(plane);
-  const ComputeState<T> d_zs(batch * gates);
-  const auto gates_of = [&](int64_t t) {
-    const bool last = t == steps - 1;
-    return cpu::GatesBackward<T>{batch,
-                                 state,
-                                 args.alpha,
-                                 args.gates + t * batch * gates,
-                                 args.cells + t * plane,
-                                 args.grad_output ? args.grad_output + t * plane : nullptr,
-                                 last ? args.grad_h_n : nullptr,
-                                 last ? args.grad_c_n : nullptr,
-                                 last ? nullptr : carry.data(),
-                                 carry.data(),
-                                 t == 0 ? args.d_c0 : nullptr,
-                                 args.d_z + t * batch * gates,
-                                 d_zs.next(t)};
-  };
-  gates_backward<Api, T>(gates_of(steps - 1));
-  if (steps > 1) {
-    const Scratch<cpu::compute_t<T>> packed(packed_size<T>(state, cpu::kBackwardVectors));
-    pack<Api, T>(kernels.pack_backward,
-                 {args.weights, state + features, state, state, packed.data()},
-                 cpu::kBackwardVectors);
-    for (int64_t t = steps - 2; t >= 0; --t) {
-      const auto* d_z_after = d_zs.written(t + 1, args.d_z + (t + 1) * batch * gates);
-      const cpu::StepBackward<T> step{gates_of(t), d_z_after, packed.data()};
-      run<Api>(kernels.step_backward, step, kernels.panels(state, cpu::kBackwardVectors),
-               2 * batch * gates * cpu::kBackwardVectors * kernels.width, kGrainFlops);
-    }
+  const auto [batch, features, state] = args.sizes.cell;
+  if (args.sizes.steps == 0 || batch * state == 0) return;
+  if (has_tiles<T>()) {
+    if constexpr (kTiles<T>) sequence_loop_backward<TiledBackwardProduct<Api>>(args);
+  } else {
+    sequence_loop_backward<BackwardProduct<Api, T>>(args);
   }
   if (args.d_h0) {
-    multiply<Api>(dense(args.d_h0, batch, state), dense<const T>(args.d_z, batch, gates),
-                  dense(args.weights, gates, state + features).column_range(0, state));
+    multiply<Api>(dense(args.d_h0, batch, state), dense<const T>(args.d_z, batch, 3 * state),
+                  dense(args.weights, 3 * state, state + features).column_range(0, state));
   }
 }
 

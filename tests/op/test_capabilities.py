@@ -13,7 +13,9 @@ import torch
 
 from lltm import jit
 
-CAPABILITIES = ("baseline", "avx2", "avx512") if platform.machine() == "x86_64" else ("baseline",)
+CAPABILITIES = (
+    ("baseline", "avx2", "avx512", "amx") if platform.machine() == "x86_64" else ("baseline",)
+)
 """Slowest first, as ``torch.ops.lltm.cpu_capability`` calls them."""
 BEST = torch.ops.lltm.cpu_capability()
 HERE = CAPABILITIES[: CAPABILITIES.index(BEST) + 1]
@@ -52,7 +54,36 @@ def test_the_suite_of_values_passes_on_lesser_processors(capability: str) -> Non
 
 
 def test_the_best_is_in_use_unless_another_is_asked_for() -> None:
-    assert os.environ.get("LLTM_CPU_CAPABILITY", jit.kernel_set()) == BEST
+    best = jit.kernel_set()
+    if best == "avx512" and torch.cpu._init_amx():
+        best = "amx"
+    assert os.environ.get("LLTM_CPU_CAPABILITY", best) == BEST
+
+
+@pytest.mark.skipif(BEST != "amx", reason="not run: there are no tiles on this processor")
+def test_a_refused_permission_leaves_the_best_without_tiles() -> None:
+    """Linux refuses the tiles' state to a process with a signal stack too small for it."""
+    script = """
+import ctypes
+class Stack(ctypes.Structure):
+    _fields_ = [("at", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+memory = ctypes.create_string_buffer(8192)
+small = Stack(ctypes.addressof(memory), 0, len(memory))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.sigaltstack(ctypes.byref(small), None) == 0
+import torch, lltm
+print(torch.ops.lltm.cpu_capability())
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "LLTM_CPU_CAPABILITY"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "avx512"), done.stderr
 
 
 def test_an_unknown_capability_is_refused() -> None:

@@ -1,0 +1,239 @@
+// bfloat16 products by tile instructions. Included like simd.h, with AVX-512 only.
+//
+// Operands are copied into whole tiles, padded with zeros, unless they are such tiles already: no
+// row is multiplied by what lies beyond it, whatever stands there.
+#pragma once
+
+using TilePairs = VFloat[amx::kRows];  // rows of 16 pairs of bfloat16
+
+// pairs[lane][k]: for lanes whose elements of the depth lie side by side.
+LLTM_INLINE void load_along(const BFloat16* from, int64_t lane_stride, int64_t lanes, int64_t depth,
+                            TilePairs& pairs) {
+  for (int64_t lane = 0; lane < amx::kRows; ++lane) {
+    BFloat16 line[amx::kDepth] = {};
+    const BFloat16* at = from + lane * lane_stride;
+    if (lane < lanes && depth >= amx::kDepth) {
+      __builtin_memcpy(line, at, sizeof line);
+    } else if (lane < lanes) {
+      __builtin_memcpy(line, at, depth * sizeof(BFloat16));
+    }
+    pairs[lane] = load_bytes<VFloat>(line);
+  }
+}
+
+// pairs[k][lane]: for elements of the depth whose lanes lie side by side.
+LLTM_INLINE void load_across(const BFloat16* from, int64_t depth_stride, int64_t lanes,
+                             int64_t depth, TilePairs& pairs) {
+  for (int64_t pair = 0; pair < amx::kRows; ++pair) {
+    VUnsigned halves[2];
+    for (int64_t i = 0; i < 2; ++i) {
+      BFloat16 line[amx::kRows] = {};
+      const BFloat16* at = from + (2 * pair + i) * depth_stride;
+      if (2 * pair + i < depth && lanes >= amx::kRows) {
+        __builtin_memcpy(line, at, sizeof line);
+      } else if (2 * pair + i < depth) {
+        __builtin_memcpy(line, at, lanes * sizeof(BFloat16));
+      }
+      halves[i] = __builtin_convertvector(load_bytes<VShort>(line), VUnsigned);
+    }
+    pairs[pair] = bit_cast<VFloat>(halves[0] | (halves[1] << 16));
+  }
+}
+
+// One tile of an operand whose lanes are rows of a, or columns of b.
+struct TileSource {
+  const BFloat16* from;
+  int64_t lane_stride;
+  int64_t depth_stride;  // one of the strides is 1
+  int64_t lanes;         // there are
+  int64_t depth;         // there is
+
+  // The tile that begins so many lanes and elements of the depth further on.
+  TileSource at(int64_t lane, int64_t k) const {
+    return {from + lane * lane_stride + k * depth_stride, lane_stride, depth_stride, lanes - lane,
+            depth - k};
+  }
+};
+
+enum class TileOf { kRows, kColumns };
+
+// As a row of lanes for a, as rows of pairs for b.
+template <TileOf kOf>
+__attribute__((noinline)) void pack_tile(const TileSource& of, BFloat16* to) {
+  TilePairs pairs;
+  const bool along = of.depth_stride == 1;
+  if (along) {
+    load_along(of.from, of.lane_stride, of.lanes, of.depth, pairs);
+  } else {
+    load_across(of.from, of.depth_stride, of.lanes, of.depth, pairs);
+  }
+  if (along != (kOf == TileOf::kRows)) transpose_vectors<float>(pairs);
+  for (int64_t i = 0; i < amx::kRows; ++i) {
+    __builtin_memcpy(to + i * amx::kDepth, &pairs[i], sizeof pairs[i]);
+  }
+}
+
+constexpr int64_t tiles_of(int64_t count, int64_t side) { return (count + side - 1) / side; }
+
+// Products of any size --------------------------------------------------------------------------
+
+constexpr int64_t kTiledBlock = 256, kTiledDepth = 512;
+
+// packed[lane tile][depth tile]
+template <TileOf kOf>
+void pack_tiles(const TileSource& of, int64_t lanes, int64_t depth, BFloat16* packed) {
+  for (int64_t lane = 0; lane < lanes; lane += amx::kRows) {
+    for (int64_t k = 0; k < depth; k += amx::kDepth, packed += amx::kElements) {
+      pack_tile<kOf>(of.at(lane, k), packed);
+    }
+  }
+}
+
+inline void tiled_block(const MixedProduct<BFloat16>& args, int64_t row, int64_t column) {
+  const int64_t rows = at_most(args.row_block, args.rows - row);
+  const int64_t columns = at_most(args.column_block, args.columns - column);
+  const Scratch<float> sums(kTiledBlock * kTiledBlock);
+  const Scratch<BFloat16> a(kTiledBlock * kTiledDepth), b(kTiledBlock * kTiledDepth);
+  // At least once: a product of depth 0 is all zeros.
+  for (int64_t k = 0; k == 0 || k < args.depth; k += kTiledDepth) {
+    const int64_t depth = at_most(kTiledDepth, args.depth - k);
+    const int64_t tiles = tiles_of(depth, amx::kDepth), lane_tile = tiles * amx::kElements;
+    pack_tiles<TileOf::kRows>({args.a + row * args.a_row_stride + k * args.a_column_stride,
+                               args.a_row_stride, args.a_column_stride, rows, depth},
+                              rows, depth, a.data());
+    pack_tiles<TileOf::kColumns>({args.b + k * args.b_row_stride + column * args.b_column_stride,
+                                  args.b_column_stride, args.b_row_stride, columns, depth},
+                                 columns, depth, b.data());
+    for (int64_t j = 0; j < columns; j += 2 * amx::kRows) {
+      for (int64_t i = 0; i < rows; i += 2 * amx::kRows) {
+        amx::multiply(
+            {a.data() + i / amx::kRows * lane_tile, amx::kDepth, lane_tile, amx::kElements,
+             b.data() + j / amx::kRows * lane_tile, lane_tile, amx::kElements, tiles,
+             sums.data() + i * kTiledBlock + j, kTiledBlock, k > 0},
+            rows - i > amx::kRows ? 2 : 1, columns - j > amx::kRows ? 2 : 1);
+      }
+    }
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    write_mixed_row(args, row + i, column, columns, sums.data() + i * kTiledBlock);
+  }
+}
+
+inline void tiled_product(const MixedProduct<BFloat16>& args, int64_t begin, int64_t end) {
+  amx::configure();
+  for (int64_t item = begin; item < end; ++item) {
+    tiled_block(args, item / args.column_blocks() * args.row_block,
+                item % args.column_blocks() * args.column_block);
+  }
+  amx::release();
+}
+
+// Steps of a sequence -----------------------------------------------------------------------------
+
+// packed[panel][depth tile][gate], a panel of one tile of states
+template <class Gates>
+void pack_tiled_forward(const TilePack& args, int64_t begin, int64_t end) {
+  const int64_t tiles = tiles_of(args.columns, amx::kDepth);
+  for (int64_t panel = begin; panel < end; ++panel) {
+    BFloat16* to = args.packed + panel * tiles * Gates::kGates * amx::kElements;
+    for (int64_t k = 0; k < args.columns; k += amx::kDepth) {
+      for (int64_t gate = 0; gate < Gates::kGates; ++gate, to += amx::kElements) {
+        const TileSource of{args.weights + gate * args.state * args.row_stride, args.row_stride, 1,
+                            args.state, args.columns};
+        pack_tile<TileOf::kColumns>(of.at(panel * amx::kRows, k), to);
+      }
+    }
+  }
+}
+
+template <class Gates, class Lanes>
+void finish_tiled_forward(const TiledForward& args, int64_t row, int64_t rows, int64_t column,
+                          const float* sums, Lanes lanes) {
+  for (int64_t i = 0; i < rows; ++i) {
+    VFloat z[Gates::kGates];
+#pragma GCC unroll 4
+    for (int gate = 0; gate < Gates::kGates; ++gate) {
+      z[gate] = load(sums + (i * Gates::kGates + gate) * amx::kRows);
+    }
+    finish_forward<Gates>(args.gates, row + i, column, z, lanes);
+  }
+}
+
+template <class Gates>
+void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
+  constexpr int64_t gates = Gates::kGates, block = 2 * amx::kRows;
+  static_assert(gates <= amx::kColumnTiles, "the gates of a panel are one call's tiles");
+  const int64_t tiles = args.h_stride / amx::kDepth;
+  alignas(64) float sums[block * gates * amx::kRows];
+  amx::configure();
+  for (int64_t panel = begin; panel < end; ++panel) {
+    const int64_t column = panel * amx::kRows, states = args.gates.state - column;
+    for (int64_t row = 0; row < args.gates.rows; row += block) {
+      const int64_t rows = at_most(block, args.gates.rows - row);
+      amx::multiply(
+          {args.h + row * args.h_stride, args.h_stride, amx::kRows * args.h_stride, amx::kDepth,
+           args.packed + panel * tiles * gates * amx::kElements, amx::kElements,
+           gates * amx::kElements, tiles, sums, gates * amx::kRows, false},
+          rows > amx::kRows ? 2 : 1, gates);
+      if (states >= amx::kRows) {
+        finish_tiled_forward<Gates>(args, row, rows, column, sums, Full{});
+      } else {
+        finish_tiled_forward<Gates>(args, row, rows, column, sums, Tail{states});
+      }
+    }
+  }
+  amx::release();
+}
+
+// packed[panel][depth tile][2], a panel of two tiles of states
+template <class Gates>
+void pack_tiled_backward(const TilePack& args, int64_t begin, int64_t end) {
+  const int64_t depth = Gates::kGates * args.state, tiles = tiles_of(depth, amx::kDepth);
+  const TileSource of{args.weights, 1, args.row_stride, args.columns, depth};
+  for (int64_t panel = begin; panel < end; ++panel) {
+    BFloat16* to = args.packed + panel * tiles * 2 * amx::kElements;
+    for (int64_t k = 0; k < depth; k += amx::kDepth) {
+      for (int64_t half = 0; half < 2; ++half, to += amx::kElements) {
+        const int64_t lane = (2 * panel + half) * amx::kRows;
+        pack_tile<TileOf::kColumns>(of.at(at_most(lane, args.columns), k), to);
+      }
+    }
+  }
+}
+
+template <class Gates>
+void finish_tiled_backward(const TiledBackward& args, int64_t row, int64_t rows, int64_t column,
+                           const float* sums) {
+  constexpr int64_t columns = 2 * amx::kRows;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t at = 0; at < columns && column + at < args.gates.state; at += amx::kRows) {
+      const int64_t states = args.gates.state - column - at;
+      const VFloat grad_h = load(sums + i * columns + at);
+      if (states >= amx::kRows) {
+        finish_backward<Gates>(args.gates, row + i, column + at, grad_h, Full{});
+      } else {
+        finish_backward<Gates>(args.gates, row + i, column + at, grad_h, Tail{states});
+      }
+    }
+  }
+}
+
+template <class Gates>
+void tiled_backward(const TiledBackward& args, int64_t begin, int64_t end) {
+  constexpr int64_t block = 2 * amx::kRows;
+  const int64_t tiles = args.d_z_stride / amx::kDepth;
+  alignas(64) float sums[block * block];
+  amx::configure();
+  for (int64_t panel = begin; panel < end; ++panel) {
+    for (int64_t row = 0; row < args.gates.rows; row += block) {
+      const int64_t rows = at_most(block, args.gates.rows - row);
+      amx::multiply(
+          {args.d_z_after + row * args.d_z_stride, args.d_z_stride, amx::kRows * args.d_z_stride,
+           amx::kDepth, args.packed + panel * tiles * 2 * amx::kElements, amx::kElements,
+           2 * amx::kElements, tiles, sums, block, false},
+          rows > amx::kRows ? 2 : 1, 2);
+      finish_tiled_backward<Gates>(args, row, rows, panel * block, sums);
+    }
+  }
+  amx::release();
+}
