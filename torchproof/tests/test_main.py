@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from torchproof.machine import Interpreter, Machine
-from torchproof.plan import expand, place
+from torchproof.page.sample import AMX
+from torchproof.plan import Placed, expand, place
 
 from torchproof import __main__ as tool
-from torchproof import config, results
+from torchproof import config, proofs, results
 
-MACHINE = Machine(Interpreter(Path("python"), "3.11.7"), (), (), None, gpu=False)
+MACHINE = Machine(Interpreter(Path("python"), "3.11.7"), (), (), None, gpu=False, processor=AMX)
 ROWS = ["--tier", "pr", "--select", "torch=2.10"]
 """More than one row, of one wheel."""
 
@@ -79,3 +80,79 @@ def test_rows_on_different_builds_of_one_wheel_fail_the_report(
     path.write_text(json.dumps(row))
     assert tool.main([*ROWS, "--report"]) == 1
     assert "wheel: the rows were run on 2 different wheels" in capsys.readouterr().out
+
+
+# --record -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proven(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clean tree, and where records are kept."""
+    monkeypatch.setattr(proofs, "FOLDER", folder / "proofs")
+    monkeypatch.setattr(proofs, "clean_commit", lambda: "0123456789abcdef")
+    return folder / "proofs"
+
+
+def comes_to(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    """Let every row come to that, without running it."""
+
+    def run_rows(matrix: object, machine: object, placed: tuple[Placed, ...], *_: object) -> object:
+        return tuple(dataclasses.replace(results.begin(p.row), status=status) for p in placed)
+
+    monkeypatch.setattr(tool, "run_rows", run_rows)
+
+
+def test_a_tier_that_passed_is_recorded_for_this_processor(
+    proven: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comes_to(monkeypatch, results.PASSED)
+    assert tool.main(["--record"]) == 0
+    assert tool.main(["--tier", "pr", "--record"]) == 0
+    (record,) = proofs.read_all()
+    assert record.processor == MACHINE.processor
+    assert set(record.tiers) == {"local", "pr"}
+    assert {proof.commit for proof in record.tiers.values()} == {"0123456789abcdef"}
+
+
+def test_a_tier_with_a_failed_row_is_not_recorded(
+    proven: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    comes_to(monkeypatch, results.FAILED)
+    assert tool.main(["--record"]) == 1
+    assert "rows failed, so nothing is recorded" in " ".join(capsys.readouterr().out.split())
+    assert not proven.exists()
+
+
+def test_without_record_nothing_is_recorded(proven: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comes_to(monkeypatch, results.PASSED)
+    assert tool.main([]) == 0
+    assert not proven.exists()
+
+
+def test_a_tree_with_changes_is_refused_before_anything_runs(
+    proven: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def changed() -> str:
+        raise proofs.Unrecordable("--record: the tree differs from its commit in csrc/kernel.cpp")
+
+    def never(*_: object) -> None:
+        raise AssertionError("rows were run")
+
+    monkeypatch.setattr(proofs, "clean_commit", changed)
+    monkeypatch.setattr(tool, "run_rows", never)
+    assert tool.main(["--record"]) == 2
+    assert "differs from its commit" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["--select", "torch=2.13"], ["--report"], ["--build"], ["--tier", "nightly"]],
+    ids=" ".join,
+)
+def test_only_a_whole_run_of_a_tier_is_recorded(
+    more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        tool.main(["--record", *more])
+    assert ended.value.code == 2
+    assert "--record" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from torchproof.plan import expand
 from torchproof.rules import violations
 
 from torchproof import __main__ as command
-from torchproof import config, readme
+from torchproof import config, copies, made, readme
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,23 @@ def test_the_recipe_builds_its_variant(matrix: config.Matrix) -> None:
 
 
 def test_what_is_committed_is_what_matrix_toml_makes() -> None:
-    assert [*readme.check(), *variants.check()] == []
+    assert [line for maker in made.makers() for line in maker.check()] == []
+
+
+def test_a_copy_that_differs_from_its_original_is_named_and_written_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (copy, *_) = config.load().copies
+    differing = tmp_path / copy.path
+    differing.parent.mkdir(parents=True)
+    differing.write_text("another")
+    matrix = config.load()
+    monkeypatch.setattr(config, "load", lambda: matrix)
+    monkeypatch.setattr(config, "ROOT", tmp_path)
+    (told,) = copies.check()
+    assert told.startswith(f"{copy.path}: differs")
+    copies.write()
+    assert copies.check() == ()
 
 
 def test_a_readme_that_has_drifted_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

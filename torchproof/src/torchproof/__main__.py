@@ -44,7 +44,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         "--check", action="store_true", help="only check matrix.toml and what is made from it"
     )
     parser.add_argument(
-        "--write", action="store_true", help="only write what is made from matrix.toml anew"
+        "--write", action="store_true", help="only write what is made from it and the records"
     )
     parser.add_argument("--list", action="store_true", help="only list the rows")
     parser.add_argument("--build", action="store_true", help="only build the rows' wheels")
