@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from torchproof.audit.architectures import images_of
@@ -23,11 +22,13 @@ from torchproof.files import write_json
 
 from benchmarks.cuda_report import kernels
 from benchmarks.cuda_report.kernels import Kernel, NotCompiled
-from torchproof import config
+from torchproof import config, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+    from rich.console import Console
 
 REPORT = config.ROOT / "build" / "cuda-report" / "report.json"
 LEGEND = (
@@ -66,7 +67,7 @@ def measure(images: Sequence[str], jobs: int, console: Console) -> list[Kernel]:
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         results = pool.map(lambda each: compile_one(*each), work)
         for done, ((source, image), came) in enumerate(zip(work, results, strict=True), start=1):
-            console.print(f"[{done}/{len(work)}] {source.name} {image}", markup=False)
+            console.print(f"[{done}/{len(work)}] {source.name} {image}")
             found += came
     return found
 
@@ -114,13 +115,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     options = parser.parse_args(argv)
-    console = Console(stderr=options.json, width=None if sys.stdout.isatty() else 140)
+    console = terminal.console(stderr=options.json, width=None if sys.stdout.isatty() else 140)
     try:
         release = kernels.nvcc().release
         images = tuple(options.arch or declared(release))
         found = measure(images, options.jobs, console)
     except NotCompiled as error:
-        console.print(f"cuda-report: {error}", style="red", markup=False, highlight=False)
+        console.print(f"cuda-report: {error}", style="red")
         return 2
     faults = [
         f"{kernel.file} {kernel.name} on {kernel.architecture}: {fault}"
@@ -139,9 +140,9 @@ def main(argv: list[str] | None = None) -> int:
     console.print(table(found))
     console.print(LEGEND, style="dim")
     for fault in faults:
-        console.print(fault, style="red", markup=False)
+        console.print(fault, style="red")
     words = f"{len(found)} kernels for {', '.join(images)}: {len(faults) or 'no'} faults"
-    console.print(f"{words}; {os.path.relpath(REPORT, config.ROOT)}", markup=False)
+    console.print(f"{words}; {os.path.relpath(REPORT, config.ROOT)}")
     return 1 if faults or not found else 0
 
 

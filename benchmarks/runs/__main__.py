@@ -8,14 +8,17 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from torchproof.config import ROOT
 from torchproof.files import write_atomically, write_json
 
 from benchmarks.runs import compare, document, figures, measure, page, plots, tables
 from benchmarks.runs.figures import BenchError, Run
-from torchproof import processor
+from torchproof import processor, terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 BUILD = ROOT / "build" / "bench"
 BUILD_CUDA = ROOT / "build" / "bench-cuda"
@@ -84,11 +87,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when every result was right and nothing regressed."""
     chosen = arguments(argv)
-    console = Console(stderr=chosen.json, width=None if sys.stdout.isatty() else 160)
+    console = terminal.console(stderr=chosen.json, width=None if sys.stdout.isatty() else 160)
     try:
         stored = read_stored(chosen.compare, chosen.scope) if chosen.compare is not None else None
         if chosen.scope == "cuda" and (reason := measure.why_no_gpu()):
-            console.print(f"bench-cuda: not run: {reason}", style="yellow", markup=False)
+            console.print(f"bench-cuda: not run: {reason}", style="yellow")
             return NOT_RUN
         run, right = measure_all(chosen, console)
         if chosen.write:
@@ -96,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
         folder = build_folder(chosen.scope)
         return report(run, stored, console, folder, as_json=chosen.json) or (0 if right else 1)
     except BenchError as error:
-        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        console.print(f"error: {error}", style="red")
         return 2
     except KeyboardInterrupt:
         console.print("interrupted: finished parts are kept; go on with --resume", style="yellow")
@@ -138,7 +141,7 @@ def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool
     todo = list(measure.parts(chosen.scope, chosen.select))
     documents, right = [], True
     for count, part in enumerate(todo, start=1):
-        console.print(f"[{count}/{len(todo)}] {part.name}", markup=False)
+        console.print(f"[{count}/{len(todo)}] {part.name}")
         measured = measure.read(measurer.result(part)) if chosen.resume else None
         if measured is None:
             started = time.monotonic()

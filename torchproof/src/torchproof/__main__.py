@@ -10,9 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from torchproof import config, proofs, report, rules
+from torchproof import config, proofs, report, rules, terminal
 from torchproof.errors import TorchproofError
 from torchproof.machine import Machine, this_machine
 from torchproof.made import makers
@@ -24,6 +22,8 @@ from torchproof.run import build, run, tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from rich.console import Console
 
 BUILD = config.ROOT / "build" / "matrix"
 INTERRUPTED = 130
@@ -86,7 +86,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when nothing failed."""
     chosen = arguments(argv)
-    console = Console(stderr=chosen.json)
+    console = terminal.console(stderr=chosen.json)
     try:
         if chosen.write:
             for maker in makers():
@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
             placed = select(placed, chosen.select)
         commit = proofs.clean_commit() if chosen.record else None
     except TorchproofError as error:
-        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        console.print(f"error: {error}", style="red")
         return 2
     if chosen.list:
         return list_rows(matrix, placed, console, as_json=chosen.json)
@@ -124,7 +124,7 @@ def check(troubles: list[str], console: Console) -> int:
     if console.stderr:
         print(json.dumps(troubles, indent=1))
     for trouble in troubles:
-        console.print(trouble, style="red", highlight=False, markup=False, soft_wrap=True)
+        console.print(trouble, style="red", soft_wrap=True)
     if not troubles:
         console.print("matrix.toml: every rule holds, and what is made from it is up to date")
     return 1 if troubles else 0
@@ -180,8 +180,6 @@ def run_rows(
         console.print(
             f"error: {error}; what is proven is kept: mend it and go on with --resume",
             style="red",
-            highlight=False,
-            markup=False,
         )
         return 2
 
@@ -195,7 +193,7 @@ def conclude(results: tuple[Result, ...], chosen: argparse.Namespace, console: C
     console.print(f"report: {shown(BUILD / 'index.html')}, {shown(BUILD / 'report.json')}")
     built = [] if chosen.build else different_builds(results)
     for sentence in built:
-        console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
+        console.print(sentence, style="red", soft_wrap=True)
     bad = {FAILED, NOT_RUN} if chosen.strict and not chosen.build else {FAILED}
     return 1 if built or any(result.status in bad for result in results) else 0
 
@@ -213,7 +211,7 @@ def record(
             raise proofs.Unrecordable("--record: the tree moved to another commit meanwhile")
         file = proofs.record(chosen.tier, results, machine.processor, commit)
     except proofs.Unrecordable as error:
-        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        console.print(f"error: {error}", style="red")
         return 1
     console.print(f"recorded: {shown(file)}; `nox -s matrix -- --write` makes README.md of it")
     return 0

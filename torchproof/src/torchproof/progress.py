@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
+from rich.text import Text
 
 from torchproof.results import FAILED, NOT_RUN, PASSED, Result
 
@@ -25,7 +26,7 @@ class Progress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bars = Bars(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[phase]}", style="cyan"),
@@ -63,7 +64,7 @@ class Progress:
         else:
             self._bars.update(self._lines[name], advance=1, phase=phase)
         if not self._console.is_terminal:
-            self._console.print(f"{self._elapsed()} {name}: {phase}", highlight=False)
+            self._console.print(f"{self._elapsed()} {name}: {phase}")
 
     def finished(self, result: Result) -> None:
         """A row has its result."""
@@ -72,11 +73,9 @@ class Progress:
             self._bars.remove_task(line)
         if self._all is not None:
             self._bars.advance(self._all)
+        status = Text(result.status, style=STYLES[result.status])
         told = f": {result.reason}" if result.reason else ""
-        style = STYLES[result.status]
-        self._console.print(
-            f"{self._elapsed()} {result.id}: [{style}]{result.status}[/]{told}", highlight=False
-        )
+        self._console.print(Text.assemble(f"{self._elapsed()} {result.id}: ", status, told))
 
     def _elapsed(self) -> str:
         minutes, seconds = divmod(int(time.monotonic() - self._started), 60)

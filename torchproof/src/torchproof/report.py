@@ -129,6 +129,6 @@ def plan_table(placed: Iterable[Placed]) -> Table:
         table.add_column(heading)
     for each in placed:
         row = each.row
-        here = f"[yellow]{each.missing}[/]" if each.missing else "[green]yes[/]"
+        here = Text(each.missing or "yes", style="yellow" if each.missing else "green")
         table.add_row(*(str(getattr(row, field)) for field in fields), here)
     return table

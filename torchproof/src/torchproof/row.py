@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from rich.console import Console
-
-from torchproof import levels, processor, results
+from torchproof import levels, processor, results, terminal
 from torchproof.audit.audit import audit
 from torchproof.audit.policy import default_policy
 from torchproof.audit.report import render, to_json
@@ -249,7 +247,7 @@ class RowRun:
             except ValueError as error:
                 raise RowFailed(str(error)) from error
             with self._log("audit").open("w", encoding="utf-8") as file:
-                render(report, Console(file=file, width=120))
+                render(report, terminal.console(file=file, width=120))
             self._set(audit=json.loads(to_json([report]))[0])
             if not report.ok:
                 raise RowFailed(f"breaks {', '.join(report.failed_rules())}")

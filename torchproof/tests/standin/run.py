@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from rich.console import Console
 from torchproof.build import Builder
 from torchproof.environments import Environment
 from torchproof.machine import CompilerFound, Interpreter, Machine
@@ -21,7 +20,7 @@ from torchproof.processes import Processes
 from torchproof.progress import Progress
 from torchproof.run import build, run
 
-from torchproof import config, report, row
+from torchproof import config, report, row, terminal
 
 STANDIN = Path(__file__).with_name("python.py")
 MATRIX = """
@@ -95,7 +94,7 @@ def main() -> int:
     )
     machine = Machine(python, (python,), compilers, compilers[0], gpu=False, processor=AMX)
     processes = Processes()
-    with Progress(Console()) as progress:
+    with Progress(terminal.console()) as progress:
         tools = row.Tools(
             matrix=matrix,
             folder=folder,

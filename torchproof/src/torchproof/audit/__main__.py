@@ -7,9 +7,11 @@ import sys
 from dataclasses import fields, replace
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.text import Text
 
+from torchproof import terminal
 from torchproof.audit.architectures import images_of
 from torchproof.audit.artifact import ArtifactError
 from torchproof.audit.isolated import Auditor
@@ -17,6 +19,9 @@ from torchproof.audit.policy import Ceilings, Policy, default_policy
 from torchproof.audit.report import Refusal, Report, render, to_json
 from torchproof.audit.rules import RULES
 from torchproof.audit.torches import NotTorchError, find_torch
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 BAD_INPUT = 2
 
@@ -85,7 +90,7 @@ def _policy(options: argparse.Namespace) -> Policy:
 
 def _list_rules(console: Console) -> None:
     for rule in RULES:
-        console.print(f"[bold]{rule.id}[/bold]: {rule.why} {rule.fix}", highlight=False)
+        console.print(Text.assemble((rule.id, "bold"), f": {rule.why} {rule.fix}"))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -95,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     # A name in a file may hold what the terminal's encoding does not.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    console = Console(soft_wrap=False)
+    console = terminal.console(soft_wrap=False)
     if options.rules:
         _list_rules(console)
         return 0

@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 
-from rich.console import Console
+from rich.text import Text
 
-from torchproof import config
+from torchproof import config, terminal
 from torchproof.conda import build, facts, rendered, variants
 from torchproof.conda.build import BuildFailed
 from torchproof.conda.channel import ChannelFailed
@@ -64,7 +64,7 @@ def write() -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when nothing failed."""
     chosen = arguments(argv)
-    console = Console(stderr=chosen.json)
+    console = terminal.console(stderr=chosen.json)
     if chosen.write:
         write()
         console.print(
@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         with steps.running():
             results = run(session(FOLDER, chosen.tool, chosen.native, steps))
     except STOPPED as error:
-        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        console.print(f"error: {error}", style="red")
         return 2
     except KeyboardInterrupt:
         console.print("interrupted: the channel's finished parts are kept", style="yellow")
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
     for table in tables(results):
         console.print(table)
     for reason in results.not_run:
-        console.print(f"[yellow]not run[/] {reason}", highlight=False)
+        console.print(Text.assemble(("not run ", "yellow"), reason))
     console.print(f"{results.seconds:.0f} s; report: build/conda/report.json")
     return 0 if results.ok else 1
 

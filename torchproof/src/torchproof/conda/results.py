@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -143,8 +144,8 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _status(status: str, reason: str = "") -> str:
-    return f"[{STYLES[status]}]{status}[/]" + (f": {reason}" if reason else "")
+def _status(status: str, reason: str = "") -> Text:
+    return Text.assemble((status, STYLES[status]), f": {reason}" if reason else "")
 
 
 def _packages(packages: Iterable[PackageResult]) -> Table:
@@ -193,7 +194,7 @@ def _environments(environments: Iterable[EnvironmentResult]) -> Table:
             f"{row.solve_seconds:.2f}",
             f"{row.install_seconds:.1f}",
             row.suite,
-            tests + _status(row.status, row.reason),
+            Text(tests) + _status(row.status, row.reason),
             "kept" if row.kept else f"{row.test_seconds:.1f}",
         )
     return table

@@ -99,7 +99,7 @@ def told(this: Session, tested: Future[PackageResult]) -> PackageResult:
     result = tested.result()
     if not result.ok:
         named = f"{result.name} {result.build}"
-        this.steps.say(f"[red]{named} failed[/]; its logs are in {this.logs}")
+        this.steps.say(f"{named} failed; its logs are in {this.logs}", "red")
     return result
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ class Steps:
         self._started = time.monotonic()
         self._live = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             TimeElapsedColumn(),
             console=console,
             transient=True,
@@ -48,7 +49,8 @@ class Steps:
             self._live.remove_task(task)
         self.say(f"{name}: {time.monotonic() - begun:.1f} s")
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, style: str = "") -> None:
         """A line that stays, with the time since the start."""
         at = int(time.monotonic() - self._started)
-        self._console.print(f"[dim]{at // 60:2}:{at % 60:02}[/] {text}", highlight=False)
+        clock = (f"{at // 60:2}:{at % 60:02} ", "dim")
+        self._console.print(Text.assemble(clock, (text, style)))

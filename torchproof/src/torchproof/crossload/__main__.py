@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from torchproof import config, report
+from torchproof import config, report, terminal
 from torchproof.__main__ import BUILD, INTERRUPTED
 from torchproof.build import Builder, BuildFailed, recipe
 from torchproof.crossload import Prober, Square, Wheel
@@ -27,6 +27,8 @@ from torchproof.processes import Processes, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from rich.console import Console
 
     from torchproof.environments import Environment
     from torchproof.machine import CompilerFound, Machine
@@ -99,7 +101,7 @@ def run(bench: Bench, torches: tuple[config.Torch, ...], console: Console) -> di
 
             squares = list(pool.map(probe, environments))
             for square in squares:
-                console.print(line(wheel, square), highlight=False, soft_wrap=True)
+                console.print(line(wheel, square), soft_wrap=True)
             grid["wheels"].append(
                 {
                     "name": wheel.name,
@@ -112,12 +114,12 @@ def run(bench: Bench, torches: tuple[config.Torch, ...], console: Console) -> di
     return grid
 
 
-def line(wheel: Wheel, square: Square) -> str:
+def line(wheel: Wheel, square: Square) -> Text:
     """A square in one line."""
-    style = "green" if square.as_foretold else "bold red"
-    return (
-        f"[{style}]{wheel.name} in torch {square.torch}: foretold {square.foretold}, "
-        f"package {square.package.outcome}, loader {square.loader.outcome}[/]"
+    return Text(
+        f"{wheel.name} in torch {square.torch}: foretold {square.foretold}, "
+        f"package {square.package.outcome}, loader {square.loader.outcome}",
+        style="green" if square.as_foretold else "bold red",
     )
 
 
@@ -155,7 +157,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--torch", action="append", default=[], help="only these, 2.13; repeatable")
     options = parser.parse_args(argv)
     # In a log the grid keeps its words.
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = terminal.console(width=None if sys.stdout.isatty() else 160)
     machine, processes = this_machine(), Processes()
     try:
         matrix = config.load()
@@ -168,7 +170,7 @@ def main(argv: list[str] | None = None) -> int:
         bench = Bench(matrix, machine, machine.default, maker, builder, processes)
         grid = run(bench, torches, console)
     except (config.ConfigError, EnvironmentFailed, BuildFailed, OSError) as error:
-        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        console.print(f"error: {error}", style="red")
         return 2
     except (KeyboardInterrupt, Stopped):
         processes.stop()

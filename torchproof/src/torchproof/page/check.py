@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import sync_playwright
-from rich.console import Console
 
-from torchproof import page
+from torchproof import page, terminal
 from torchproof.config import ROOT
 from torchproof.page import sample
 
@@ -136,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("file", nargs="?", type=Path, default=REPORT, help="default: %(default)s")
     file = parser.parse_args(argv).file
     files = [make_sample(), *([file.resolve()] if file.is_file() else [])]
-    console = Console()
+    console = terminal.console()
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
         # Chromium's sandbox refuses to start for root.
         root = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -149,7 +148,7 @@ def main(argv: list[str] | None = None) -> int:
         browser.close()
     troubles = [trouble for found in looks for trouble in found]
     for trouble in troubles:
-        console.print(trouble, style="red", highlight=False, markup=False)
+        console.print(trouble, style="red")
     console.print(
         f"{len(files)} page{'s' if len(files) > 1 else ''} at {' and '.join(map(str, WIDTHS))} "
         f"pixels, {len(troubles)} trouble{'s' if len(troubles) != 1 else ''}; screenshots in "

@@ -9,11 +9,11 @@ import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
-from torchproof import config
+from torchproof import config, terminal
 from torchproof.audit.audit import audit
 from torchproof.audit.policy import default_policy
 from torchproof.conda.variants import package_version
@@ -21,6 +21,9 @@ from torchproof.files import write_atomically
 from torchproof.release import platforms, sbom, tags, version
 from torchproof.release.build import build, differences, epoch
 from torchproof.release.version import ReleaseError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DIST = config.ROOT / "dist"
 NOTES = config.ROOT / "build" / "notes.md"
@@ -46,7 +49,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when nothing is wrong."""
     chosen = arguments(argv)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = terminal.console(stderr=True, soft_wrap=True)
     try:
         if chosen.command == "build":
             return build_release(console)
@@ -57,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
             return write_notes(console)
         return check_release(chosen, console)
     except ReleaseError as error:
-        console.print(f"error: {error}", style="red", markup=False)
+        console.print(f"error: {error}", style="red")
         return 2
 
 
@@ -136,7 +139,7 @@ def check_release(chosen: argparse.Namespace, console: Console) -> int:
             table.add_row(place.name, place.version or "none")
         console.print(table)
     for problem in found:
-        console.print(problem, style="red", markup=False)
+        console.print(problem, style="red")
     return 1 if found else 0
 
 

@@ -8,14 +8,17 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from torchproof import terminal
 from torchproof.config import ROOT
 from torchproof.workflows import issue
 from torchproof.workflows.lint import GITHUB, lint
 from torchproof.workflows.read import WorkflowError
 from torchproof.workflows.rehearse import FAILURE, SKIPPED, Done, Rehearsal
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 STYLES = {"passed": "green", "success": "green", "failed": "red", FAILURE: "red"}
 FOLDER = ROOT / "build" / "rehearsal"
@@ -38,7 +41,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line."""
     chosen = arguments(argv)
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal.console(soft_wrap=True)
     if chosen.command == "issue":
         console.print(issue.tell(chosen.run))
         return 0
@@ -47,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return run_rehearsal(chosen, console)
     except WorkflowError as error:
-        console.print(f"error: {error}", style="red", markup=False)
+        console.print(f"error: {error}", style="red")
         return 2
 
 
@@ -57,9 +60,9 @@ def run_lint(console: Console) -> int:
         verdicts = lint(Path(scratch))
     for verdict in verdicts:
         style = STYLES.get(verdict.status, "yellow")
-        console.print(f"{verdict.linter}: {verdict.status}", style=style, markup=False)
+        console.print(f"{verdict.linter}: {verdict.status}", style=style)
         if verdict.words:
-            console.print(verdict.words, markup=False)
+            console.print(verdict.words)
     return 1 if any(verdict.status == "failed" for verdict in verdicts) else 0
 
 
@@ -81,7 +84,7 @@ def run_rehearsal(chosen: argparse.Namespace, console: Console) -> int:
         seconds = "" if done.result == SKIPPED else f" {done.seconds:.0f} s"
         why = f" ({done.why})" if done.why else ""
         line = f"{done.result}{seconds}  {done.job}  {done.step}{why}"
-        console.print(line, style=style, markup=False)
+        console.print(line, style=style)
 
     rehearsal = Rehearsal(
         ROOT, FOLDER, [programs], told, tuple(filter(None, chosen.jobs.split(","))), chosen.rows

@@ -1,0 +1,52 @@
+"""What is printed is what was meant: brackets in a message are text, not markup."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from torchproof.conda.steps import Steps
+from torchproof.machine import Interpreter, Machine
+from torchproof.plan import expand, place
+from torchproof.progress import Progress
+
+from torchproof import config, report, results, terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MESSAGE = "tests: 1 failed, first t::two[fused-cell]: expected [/x] and :smile:, found [bold]"
+
+
+def printed(say: Callable[[Console], object], console: Callable[..., Console] = Console) -> str:
+    """What is printed on a console, also on one that reads markup."""
+    output = io.StringIO()
+    say(console(file=output, width=400))
+    return output.getvalue()
+
+
+def failed() -> results.Result:
+    matrix = config.load()
+    machine = Machine(Interpreter(Path("python"), "3.11.7"), (), (), None, gpu=False)
+    placed = place(matrix, expand(matrix, "pr"), machine)[0]
+    result = results.begin(placed.row)
+    return dataclasses.replace(result, status=results.FAILED, reason=MESSAGE)
+
+
+def test_a_row_that_failed_is_printed_as_it_failed() -> None:
+    assert MESSAGE in printed(lambda console: Progress(console).finished(failed()))
+    assert MESSAGE in printed(lambda console: console.print(report.summary([failed()])))
+
+
+def test_a_step_is_printed_as_it_is_named() -> None:
+    def say(console: Console) -> None:
+        Steps(console).say(MESSAGE, "red")
+
+    assert MESSAGE in printed(say)
+
+
+def test_a_message_is_printed_as_it_is() -> None:
+    assert printed(lambda console: console.print(MESSAGE), terminal.console) == f"{MESSAGE}\n"
