@@ -8,11 +8,11 @@ and nvcc, ``jit_cuda`` has the CUDA kernels for exactly that GPU.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import platform
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -32,6 +32,8 @@ FLAGS = (
     f"-DLLTM_NAMESPACE={NAMESPACE}",
 )
 POLL_SECONDS = 1.0
+LOADING = threading.Lock()
+"""Held by the thread that builds; the file's lock is for other processes."""
 
 
 def source_directory() -> Path:
@@ -129,8 +131,7 @@ def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str
     )
 
 
-@functools.cache
-def _load_once(verbose: bool, optimise: tuple[str, ...]) -> None:
+def _build_and_load(verbose: bool, optimise: tuple[str, ...]) -> None:
     from filelock import FileLock, Timeout  # noqa: PLC0415 - torch's own dependency
 
     without_gpu = _jit_cuda.why_not()
@@ -186,11 +187,12 @@ def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backend
 
     Source: PyTorch tutorial "Custom C++ and CUDA Extensions", ``torch.utils.cpp_extension.load``.
     """
-    if "jit" not in _library.namespaces():
-        try:
-            _load_once(verbose, optimise)
-        except RuntimeError as error:
-            raise ImportError(
-                f"lltm.jit.load() could not build for torch {torch.__version__}: {error}"
-            ) from error
+    with LOADING:
+        if "jit" not in _library.namespaces():
+            try:
+                _build_and_load(verbose, optimise)
+            except RuntimeError as error:
+                raise ImportError(
+                    f"lltm.jit.load() could not build for torch {torch.__version__}: {error}"
+                ) from error
     return backends.get("jit")
