@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from torchproof.files import KERNELS, source_hash
+from torchproof.files import kernels_hash
 from torchproof.page.sample import AMX, ZEN4
 
 from benchmarks.runs import __main__ as command
@@ -251,7 +251,7 @@ def test_a_record_is_kept_for_each_processor_and_the_worst_is_named(docs: Path) 
     document.store(on(ZEN4, 3.0))
     document.store(on(AMX, 2.5))
     zen4 = (docs / "amd-zen-4.json").read_bytes()
-    document.store(on(AMX, 2.2, kernels=source_hash(*KERNELS)))
+    document.store(on(AMX, 2.2, kernels=kernels_hash()))
     assert (docs / "amd-zen-4.json").read_bytes() == zen4
     assert [record.processor for record in document.records()] == [ZEN4, AMX]
     page, readme = document.PATH.read_text(), document.README.read_text()

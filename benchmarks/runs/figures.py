@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchproof.errors import TorchproofError
-from torchproof.files import KERNELS, source_hash
+from torchproof.files import kernels_hash
 
 from torchproof import processor
 
@@ -150,7 +150,7 @@ class Run:
     @property
     def current(self) -> bool:
         """Whether the kernels are still those that were timed."""
-        return self.kernels == source_hash(*KERNELS)
+        return self.kernels == kernels_hash()
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values."""
@@ -207,7 +207,7 @@ def from_pytest_benchmark(documents: Sequence[Mapping[str, Any]]) -> Run:
         },
         made=max(document["datetime"] for document in documents),
         rows=tuple(_rows(entry for document in documents for entry in document["benchmarks"])),
-        kernels=source_hash(*KERNELS),
+        kernels=kernels_hash(),
     )
 
 

@@ -13,8 +13,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchproof.config import ROOT
-from torchproof.files import SOURCES, source_hash
+from torchproof.config import ROOT, project
+from torchproof.files import source_hash
 
 from benchmarks.runs.figures import BenchError
 
@@ -107,7 +107,7 @@ class Measurer:
 
     def result(self, part: Part) -> Path:
         """Where a part's JSON lies; the name changes with the sources and the options."""
-        key = source_hash(*SOURCES, "benchmarks", "tests/op")[:12]
+        key = source_hash(*project().sources, "benchmarks", "tests/op")[:12]
         options = f"{self.scope}-{self.seconds:g}-{self.select or 'all'}".replace("/", "_")
         return self.folder / "raw" / f"{part.name}-{options}-{key}.json"
 

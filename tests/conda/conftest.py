@@ -25,7 +25,7 @@ class Context:
 
 @pytest.fixture(scope="session")
 def context() -> Context:
-    named = os.environ.get("LLTM_CONDA_CONTEXT")
+    named = os.environ.get("TORCHPROOF_CONDA_CONTEXT")
     if named is None:
         pytest.skip("needs the packages that `nox -s conda` builds; it runs these tests itself")
     told = json.loads(Path(named).read_text(encoding="utf-8"))

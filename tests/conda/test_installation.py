@@ -63,7 +63,7 @@ def test_a_moved_prefix_works_where_it_is(
 
 
 def test_the_solver_takes_the_cuda_package_where_there_is_a_driver(context: Context) -> None:
-    devices = {e["lltm"].split("_")[0] for e in context.environments if e["driver"]}
+    devices = {e["build"].split("_")[0] for e in context.environments if e["driver"]}
     if not devices:
         pytest.skip("no CUDA package was built: there is no nvcc")
     (built,) = {p["build"].split("_")[0] for p in context.packages if "cuda" in p["build"]}
@@ -73,7 +73,7 @@ def test_the_solver_takes_the_cuda_package_where_there_is_a_driver(context: Cont
 def test_the_solver_takes_the_cpu_package_where_there_is_no_driver(context: Context) -> None:
     if any("__cuda" in str(package) for package in detect()):
         pytest.skip("this machine has a driver")
-    assert {e["lltm"].split("_")[0] for e in context.environments if not e["driver"]} == {"cpu"}
+    assert {e["build"].split("_")[0] for e in context.environments if not e["driver"]} == {"cpu"}
 
 
 def test_removing_the_package_leaves_nothing_behind(context: Context, tmp_path: Path) -> None:

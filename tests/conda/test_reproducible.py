@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from conda_package_streaming.extract import extract
 from rattler_build import Package
-from torchproof.conda.packages import SOURCES
+from torchproof.conda.packages import sources
 
 if TYPE_CHECKING:
     from conftest import Context
@@ -35,7 +35,7 @@ def test_two_builds_of_one_commit_are_the_same_file(
     first = Path(package["file"])
     # It unpacks the recipe into a folder of TMPDIR, and the recipe's source is the folder above.
     source = tmp_path / "source"
-    for name in SOURCES:
+    for name in sources():
         target = source / name
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy2)(ROOT / name, target)

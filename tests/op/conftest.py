@@ -16,7 +16,7 @@ from installed_wheel import one_thread  # noqa: F401 - a fixture
 import lltm
 from lltm.backends import Backend
 
-ORACLE_JSON = "LLTM_ORACLE_JSON"
+ORACLE_JSON = "TORCHPROOF_ORACLE_JSON"
 _oracle_records: list[dict[str, Any]] = []
 
 
@@ -56,7 +56,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write them where ``LLTM_ORACLE_JSON`` says, for the build matrix to read."""
+    """Write them where ``TORCHPROOF_ORACLE_JSON`` says, for the build matrix to read."""
     path = os.environ.get(ORACLE_JSON)
     if path and not hasattr(session.config, "workerinput"):
         Path(path).write_text(json.dumps(_oracle_records, indent=1) + "\n", encoding="utf-8")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project whose matrix.toml names the module `table_of_speeds`."""
-    matrix = dataclasses.replace(config.load(), project=config.Project(made=("table_of_speeds",)))
-    monkeypatch.setattr(config, "load", lambda: matrix)
+    project = dataclasses.replace(config.project(), made=("table_of_speeds",))
+    monkeypatch.setattr(config, "project", lambda: project)
     monkeypatch.setattr(config, "ROOT", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "table_of_speeds", raising=False)

@@ -7,10 +7,9 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.elsewhere import ELSEWHERE
 from torchproof.page import sample
 
-from torchproof import page
+from torchproof import config, page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,5 +87,5 @@ def test_two_renderings_of_one_plot_are_the_same(tmp_path: Path) -> None:
 
 
 def test_what_takes_a_gpu_is_not_run_with_its_command(read: Reader) -> None:
-    for each in ELSEWHERE:
+    for each in config.load().external_checks:
         assert f"{each.what}: {each.reason}; {each.command}" in read.text

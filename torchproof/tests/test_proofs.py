@@ -62,7 +62,7 @@ def test_a_record_holds_what_passed(root: Path) -> None:
     assert proof.levels == {"host": 2, "avx2": 1}
     assert proof.tests == 3 * 1102
     assert proof.not_run == {ABSENT.id: "no CPython 3.14"}
-    assert record.in_use["avx2"]["lltm"] == "avx2"
+    assert record.in_use["avx2"]["decay"] == "avx2"
     assert proof.current
 
 

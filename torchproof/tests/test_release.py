@@ -22,7 +22,7 @@ from torchproof.release.build import differences, epoch, export
 from torchproof.release.version import ReleaseError
 
 from lltm import _library
-from torchproof import config, files
+from torchproof import config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,7 +230,7 @@ print(build_meta.prepare_metadata_for_build_wheel(sys.argv[1]))
 
 
 def test_the_metadata_is_prepared_without_torch(tmp_path: Path) -> None:
-    for name in (*files.SOURCES, "LICENSE", "MANIFEST.in", "README.md"):
+    for name in (*config.project().sources, "LICENSE", "MANIFEST.in", "README.md"):
         source = config.ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy2)(source, tmp_path / name)
     (tmp_path / "made").mkdir()

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchproof.config import ROOT, Matrix, series
-from torchproof.files import SOURCES, read_json, sha256, source_hash, text_hash, write_json
+from torchproof.config import ROOT, Matrix, project, series
+from torchproof.files import read_json, sha256, source_hash, text_hash, write_json
 
 if TYPE_CHECKING:
     from torchproof.environments import Environment
@@ -75,7 +75,7 @@ def recipe(matrix: Matrix, row: Row, compiler: CompilerFound) -> Recipe:
         compiler_version=compiler.version,
         cuda=row.cuda,
         torch=torch,
-        sources=source_hash(*SOURCES),
+        sources=source_hash(*project().sources),
     )
 
 
@@ -114,7 +114,7 @@ class Builder:
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
         with tempfile.TemporaryDirectory(prefix="source-", dir=home) as folder:
-            source = Path(folder) / "lltm"
+            source = Path(folder) / project().name
             shutil.copytree(ROOT, source, ignore=LEFT_OUT)
             ended = self.processes.run(
                 [environment.program, *BUILD_WHEEL, home, source],
@@ -122,8 +122,7 @@ class Builder:
                 limit=LIMIT_S,
                 cwd=source,
                 env={
-                    "LLTM_BINDING": recipe.binding,
-                    "LLTM_CUDA": "0" if recipe.cuda == "cpu" else "1",
+                    **project().build.of(recipe.binding, recipe.cuda),
                     "CXX": str(compiler.path),
                     "CC": str(compiler.c_compiler),
                     "MAX_JOBS": str(os.cpu_count() or 1),

@@ -9,7 +9,8 @@ import dataclasses
 import re
 import sys
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -181,14 +182,83 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Project:
-    """What the tool cannot know of a project by itself.
+class Conda:
+    """A project's conda packages: those of each binding, that of the tests, and their proofs.
 
     Attributes:
-        made: modules of the project that make committed files, each with check() and write().
+        tests: the package that installs the suites below share/NAME, NAME being the project's.
+        proofs: a folder of tests that `nox -s conda` runs against what it has built.
     """
 
+    stable: str = ""
+    native: str = ""
+    tests: str = ""
+    proofs: str = ""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Every package, in the order they are built in."""
+        return tuple(filter(None, (self.stable, self.tests, self.native)))
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the environment of a build says: for each binding, without CUDA and with it."""
+
+    stable: dict[str, str] = field(default_factory=dict)
+    native: dict[str, str] = field(default_factory=dict)
+    cpu: dict[str, str] = field(default_factory=dict)
+    cuda: dict[str, str] = field(default_factory=dict)
+
+    def of(self, binding: str, cuda: str) -> dict[str, str]:
+        """The variables of one build."""
+        return {**getattr(self, binding), **(self.cpu if cuda == "cpu" else self.cuda)}
+
+
+@dataclass(frozen=True)
+class ExternalCheck:
+    """Something that no row runs, and a command that runs it on another machine."""
+
+    what: str
+    command: str
+    reason: str
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Project:
+    """What the tool cannot know of a project by itself; paths are from its root.
+
+    Attributes:
+        name: of the distribution, and of the package that users import.
+        library: below site-packages; it registers the ops.
+        version: a file with a line `__version__ = "..."`.
+        sources: what a wheel is made of; `generated`: below them, made by a build.
+        kernels: the part of the sources that computes: what is proven or timed is so of these.
+        tests: what else decides a row's result.
+        benchmarks: files for pytest-benchmark, which a row runs as its last phase.
+        groups: the dependency groups of pyproject.toml that every environment holds.
+        instruction_set: a Python expression for the instruction set that the library uses.
+        smoke: a Python file with two functions, each of which raises where the extension is
+            wrong: by_import() uses it as users do, by_loader() through torch.ops alone.
+        made: modules of the project that make committed files, each with check() and write().
+        build: environment variables.
+    """
+
+    name: str
+    library: str
+    version: str
+    sources: tuple[str, ...]
+    kernels: tuple[str, ...]
+    tests: tuple[str, ...]
+    smoke: str
+    generated: tuple[str, ...] = ()
+    benchmarks: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    instruction_set: str = ""
     made: tuple[str, ...] = ()
+    build: Environment = field(default_factory=Environment)
+    conda: Conda = field(default_factory=Conda)
 
 
 @dataclass(frozen=True)
@@ -223,7 +293,7 @@ class Matrix:
     rows: tuple[RowSpec, ...]
     levels: tuple[Level, ...] = ()
     copies: tuple[Copy, ...] = ()
-    project: Project = Project()
+    external_checks: tuple[ExternalCheck, ...] = ()
 
     def release(self, name: str) -> Torch:
         """The torch release called `name`, "2.13" or "2.13.0"; KeyError when there is none."""
@@ -277,9 +347,9 @@ def _table(kind: type[Table], values: Mapping[str, Any], line: int) -> Table:
     for unknown in given.keys() - fields.keys():
         known = ", ".join(sorted(fields.keys() - {"line"}))
         raise ConfigError(f"line {line}: unknown key {unknown!r}; the keys here are {known}")
-    for name, field in fields.items():
+    for name, declared in fields.items():
         if name not in given:
-            if field.default is dataclasses.MISSING:
+            if {declared.default, declared.default_factory} == {dataclasses.MISSING}:
                 raise ConfigError(f"line {line}: the key {name!r} is missing")
             continue
         value, expected = given[name], types[name]
@@ -288,6 +358,13 @@ def _table(kind: type[Table], values: Mapping[str, Any], line: int) -> Table:
             if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
                 raise ConfigError(f"line {line}: {name} must be a string or a list of strings")
             given[name] = tuple(items)
+        elif isinstance(expected, type) and dataclasses.is_dataclass(expected):
+            if not isinstance(value, dict):
+                raise ConfigError(f"line {line}: {name} must be a table")
+            given[name] = _table(expected, value, line)
+        elif expected == dict[str, str]:
+            if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+                raise ConfigError(f"line {line}: {name} must be a table of strings")
         elif type(value) is not expected:
             raise ConfigError(
                 f"line {line}: {name} must be a {expected.__name__}, "
@@ -341,7 +418,7 @@ def loads(text: str) -> Matrix:
         rows=tables("rows", RowSpec),
         levels=tables("levels", Level, default=[]),
         copies=tables("copies", Copy, default=[]),
-        project=_table(Project, document.get("project", {}), _line_of_key(text, "[project]")),
+        external_checks=tables("external_checks", ExternalCheck, default=[]),
     )
 
 
@@ -358,12 +435,28 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def load(path: Path = PATH) -> Matrix:
     """Read a `matrix.toml`; ConfigError names the file and the line."""
+    text = _text(path)
+    try:
+        return loads(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path.name}: {error}") from None
+
+
+@lru_cache
+def project(path: Path = PATH) -> Project:
+    """The section `[project]`; ConfigError names the file and the line."""
+    text = _text(path)
+    try:
+        section = tomllib.loads(text).get("project", {})
+        return _table(Project, section, _line_of_key(text, "[project]"))
+    except (ConfigError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path.name}: [project]: {error}") from None
+
+
+def _text(path: Path) -> str:
     if not path.is_file():
         raise ConfigError(
             f"no {FILE} in {path.parent} or above it: run this in a folder of the project, "
             "or write one"
         )
-    try:
-        return loads(path.read_text(encoding="utf-8"))
-    except ConfigError as error:
-        raise ConfigError(f"{path.name}: {error}") from None
+    return path.read_text(encoding="utf-8")

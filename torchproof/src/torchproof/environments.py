@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from torchproof import stubs
 from torchproof.audit.torches import find_torch
-from torchproof.config import ROOT, read_toml, series
+from torchproof.config import ROOT, project, read_toml, series
 from torchproof.files import read_json, text_hash, write_json
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from torchproof.machine import Interpreter
     from torchproof.processes import Processes
 
-GROUPS = ("build", "test")
 # What the link stubs stand for, and triton, which only generates GPU code.
 NVIDIA = re.compile(r"(nvidia|cuda|triton)(-|$)")
 LIMIT_S = 900.0
@@ -146,8 +145,10 @@ def installer(python: Interpreter) -> Installer:
 
 @cache
 def requirements() -> tuple[str, ...]:
-    """What every environment holds beside torch: two groups of pyproject.toml."""
-    return tuple(resolve(read_toml(ROOT / "pyproject.toml")["dependency-groups"], *GROUPS))
+    """What every environment holds beside torch: groups of pyproject.toml."""
+    return tuple(
+        resolve(read_toml(ROOT / "pyproject.toml")["dependency-groups"], *project().groups)
+    )
 
 
 def torch_requirements(metadata: Sequence[str], python: str, *, nvidia: bool) -> list[str]:

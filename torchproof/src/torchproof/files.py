@@ -9,25 +9,13 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchproof.config import ROOT
+from torchproof.config import ROOT, project
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# What a wheel is made of; a change here makes a new artifact.
-SOURCES = (
-    "csrc",
-    "lltm",
-    "setup.py",
-    "build_support",
-    "pyproject.toml",
-)
-# The part of them that computes: what is proven or timed is so of these.
-KERNELS = ("csrc",)
 # This tool itself.
 TOOL = Path(__file__).parent
-# What else decides a row's result.
-TESTS = ("tests", "benchmarks/bench_race.py")
 IGNORED = ("__pycache__", ".hypothesis", ".pytest_cache")
 
 
@@ -76,7 +64,7 @@ def _files(path: Path) -> Iterable[Path]:
         for file in path.rglob("*")
         if file.is_file()
         and not any(part in IGNORED for part in file.parts)
-        and file.parent != ROOT / "lltm" / "lib"
+        and not any(file.is_relative_to(ROOT / made) for made in project().generated)
     )
 
 
@@ -91,6 +79,11 @@ def _hash(folder: Path, names: Iterable[str]) -> str:
 def source_hash(*names: str) -> str:
     """One hash over files and folders of the project, their names and contents."""
     return _hash(ROOT, names)
+
+
+def kernels_hash() -> str:
+    """One hash over what computes."""
+    return source_hash(*project().kernels)
 
 
 def tool_hash(*names: str) -> str:

@@ -29,7 +29,7 @@ def makers() -> tuple[Maker, ...]:
     Raises:
         ConfigError: matrix.toml names a module that the project does not have.
     """
-    return (readme, variants, copies, *map(_module, config.load().project.made))
+    return (readme, variants, copies, *map(_module, config.project().made))
 
 
 def _module(name: str) -> Maker:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchproof import config, processor
 from torchproof.errors import TorchproofError
-from torchproof.files import KERNELS, read_json, source_hash, write_json
+from torchproof.files import kernels_hash, read_json, write_json
 from torchproof.results import FAILED, NOT_RUN, PASSED
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Proof:
     @property
     def current(self) -> bool:
         """Whether the kernels are still those that were proven."""
-        return self.kernels == source_hash(*KERNELS)
+        return self.kernels == kernels_hash()
 
     @property
     def rows(self) -> int:
@@ -173,7 +173,7 @@ def _of(passed: Sequence[Result], results: Iterable[Result], commit: str) -> Pro
     return Proof(
         commit=commit,
         date=datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        kernels=source_hash(*KERNELS),
+        kernels=kernels_hash(),
         torch=covered("torch"),
         python=covered("python"),
         compilers=covered("compiler"),

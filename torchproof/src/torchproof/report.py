@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchproof import page, processor, proofs, results
-from torchproof.elsewhere import ELSEWHERE
+from torchproof.config import load
 from torchproof.files import read_json, write_atomically, write_json
 from torchproof.progress import STYLES
 from torchproof.results import NOT_RUN
@@ -50,7 +50,9 @@ def write(folder: Path, tier: str, rows: Iterable[Result]) -> dict[str, Any]:
             }
             for result in rows
         ],
-        "elsewhere": [dataclasses.asdict(each) | {"status": NOT_RUN} for each in ELSEWHERE],
+        "external_checks": [
+            dataclasses.asdict(each) | {"status": NOT_RUN} for each in load().external_checks
+        ],
     }
     write_json(folder / "report.json", document)
     write_atomically(folder / "index.html", page.render(folder, tier, rows, proofs.read_all()))
@@ -91,17 +93,17 @@ def summary(rows: Iterable[Result]) -> RenderableType:
         for result in rows
         if result.reason
     ]
-    elsewhere = [
+    external = [
         Text.assemble(
             (f"{NOT_RUN}: ", STYLES[NOT_RUN]), f"{each.what}: {each.reason}; {each.command}"
         )
-        for each in ELSEWHERE
+        for each in load().external_checks
     ]
     ran_on = [
         Text(f"on {found.title}: {found.details}; {found.cache_sizes or 'caches not reported'}")
         for found in map(processor.from_json, processors(rows))
     ]
-    return Group(table, *ran_on, *reasons, *elsewhere, Text(LEGEND, style="dim"))
+    return Group(table, *ran_on, *reasons, *external, Text(LEGEND, style="dim"))
 
 
 def cells(result: Result) -> tuple[str, ...]:

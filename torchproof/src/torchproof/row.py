@@ -19,9 +19,9 @@ from torchproof.audit.policy import default_policy
 from torchproof.audit.report import render, to_json
 from torchproof.audit.system import system_ceilings
 from torchproof.build import Artifact, Builder, BuildFailed, Recipe, recipe
-from torchproof.config import ROOT, Matrix, series
+from torchproof.config import ROOT, Matrix, project, series
 from torchproof.environments import KEEP_BYTECODE, Environment, EnvironmentFailed, Maker
-from torchproof.files import SOURCES, TESTS, source_hash, text_hash
+from torchproof.files import source_hash, text_hash
 from torchproof.processes import Stopped
 from torchproof.results import FAILED, PASSED
 
@@ -41,7 +41,6 @@ LOAD_LIMIT_S = 120.0
 SPEED_LIMIT_S = 300.0
 # How long each problem is raced in a row; `nox -s bench` takes its time.
 RACE_S = 0.4
-BENCHMARKS = ROOT / "benchmarks"
 
 # What CPython's faulthandler prints for a signal that ends a test worker.
 FATAL = re.compile(
@@ -58,8 +57,9 @@ SIGNALS = {
 # What shows that the extension loads, and what each library then uses of the processor.
 PROBE = """
 if __name__ == "__main__":
-    import json, lltm, torch
-    libraries = {"lltm": torch.ops.lltm.cpu_capability(), **in_use()}
+    import json, torch
+    import NAME
+    libraries = {**OWN, **in_use()}
     print(json.dumps({"processor": read().to_json(), "in_use": libraries}))
 """
 
@@ -107,7 +107,7 @@ class RowRun:
     def _key(self) -> str:
         placed = self.placed
         return text_hash(
-            source_hash(*SOURCES, *TESTS),
+            source_hash(*project().sources, *project().tests),
             repr(dataclasses.replace(placed.row, line=0, reason="", tier="")),
             repr(dataclasses.replace(self.tools.matrix.suite(placed.row.suite), line=0)),
             placed.python.version if placed.python else "",
@@ -254,10 +254,13 @@ class RowRun:
 
     def _load(self, environment: Environment) -> None:
         with self._timed("load"):
-            program = Path(processor.__file__).read_text(encoding="utf-8") + PROBE
+            name, used = project().name, project().instruction_set
+            own = f"{{{name!r}: {used}}}" if used else "{}"
+            probe = PROBE.replace("NAME", name).replace("OWN", own)
+            program = Path(processor.__file__).read_text(encoding="utf-8") + probe
             ended = self._run([environment.program, "-c", program], LOAD_LIMIT_S, self._site())
             if not ended.ok:
-                raise RowFailed(f"import lltm: {ended.explain(LOAD_LIMIT_S)}")
+                raise RowFailed(f"import {name}: {ended.explain(LOAD_LIMIT_S)}")
             lines = self._log("load").read_text(encoding="utf-8").splitlines()
             self._set(**json.loads(next(line for line in lines if line.startswith("{"))))
             self._check_level()
@@ -284,7 +287,7 @@ class RowRun:
                     str(self.tools.workers),
                 ],
                 limit=60.0 * suite.minutes,
-                env={"LLTM_ORACLE_JSON": str(oracle)},
+                env={"TORCHPROOF_ORACLE_JSON": str(oracle)},
             )
             tests = results.read_junit(junit)
             self._set(tests=tests, oracle=results.read_oracle(oracle))
@@ -306,7 +309,7 @@ class RowRun:
             told = self.work / "benchmark.json"
             ended = self._pytest(
                 environment,
-                [str(path) for path in sorted(BENCHMARKS.glob("bench_*.py"))],
+                [str(ROOT / path) for path in project().benchmarks],
                 [f"--benchmark-json={told}", f"--seconds={RACE_S}", "-p", "no:xdist"],
                 limit=SPEED_LIMIT_S,
             )

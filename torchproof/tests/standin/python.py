@@ -67,7 +67,7 @@ def test() -> None:
     broken = happening == "fail"
     option("--junitxml").write_text(JUNIT.format('<failure message="no"/>' if broken else ""))
     record = {"backend": "fused", "dtype": "float32", "case": "c", "ulp": 1.5, "eager_ulp": 2.0}
-    Path(os.environ["LLTM_ORACLE_JSON"]).write_text(json.dumps([record]))
+    Path(os.environ["TORCHPROOF_ORACLE_JSON"]).write_text(json.dumps([record]))
     raise SystemExit(1 if broken else 0)
 
 

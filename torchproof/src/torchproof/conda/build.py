@@ -220,7 +220,8 @@ def packages(chosen: Tool, native: bool) -> tuple[str, ...]:
     Compiled for one torch, beside the one library that serves all, it takes a tenth of the session.
     """
     every = native or not chosen.many_at_once
-    return tuple(name for name in rendered.PACKAGES if every or name != rendered.NATIVE)
+    names = config.project().conda
+    return tuple(name for name in names.packages if every or name != names.native)
 
 
 def local_variants(tools: Toolchain, places: Sequence[Place], path: Path) -> list[rendered.Output]:

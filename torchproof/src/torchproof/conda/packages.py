@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchproof import config, files
+from torchproof import config
 from torchproof.audit import audit, default_policy, to_json
 from torchproof.conda import build
 from torchproof.conda.lanes import done
@@ -40,17 +40,6 @@ if TYPE_CHECKING:
 
 # How conda, too, is told of a driver that is not there.
 OVERRIDE = "CONDA_OVERRIDE_CUDA"
-# What a package is made of.
-SOURCES = (
-    *files.SOURCES,
-    "LICENSE",
-    "MANIFEST.in",
-    "README.md",
-    "matrix.toml",
-    "recipe",
-)
-# What lltm-tests is made of on top.
-TESTS = ("tests/op",)
 
 
 @dataclass(frozen=True)
@@ -116,11 +105,17 @@ def test_package(this: Session, lanes: Lanes, package: Package) -> Future[Packag
     )
 
 
+def sources() -> tuple[str, ...]:
+    """What a package is made of."""
+    beside = ("LICENSE", "MANIFEST.in", "README.md", config.FILE, "recipe")
+    return (*config.project().sources, *beside)
+
+
 def content_key(this: Session, wanted: Output) -> str:
     """What a package is made of, and what with."""
-    own = TESTS if wanted.name == "lltm-tests" else ()
+    own = config.project().tests if wanted.name == config.project().conda.tests else ()
     return text_hash(
-        source_hash(*SOURCES, *own), tool_hash("audit", "conda"), this.tool, this.channel.key
+        source_hash(*sources(), *own), tool_hash("audit", "conda"), this.tool, this.channel.key
     )
 
 
@@ -183,7 +178,8 @@ def policies(matrix: Matrix, places: tuple[Place, ...]) -> dict[str, Policy]:
     native = dataclasses.replace(
         stable, binding="native", target=None, torch=config.series(places[0].torch)
     )
-    return {"lltm": stable, "lltm-native": native}
+    names = config.project().conda
+    return {names.stable: stable, names.native: native}
 
 
 def _prove(bench: Bench, package: Package, record: Path) -> PackageResult:

@@ -1,4 +1,4 @@
-"""tests/conda, run against what was built and installed."""
+"""The project's proofs of its packages, run against what was built and installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from torchproof.conda.solving import Solution
     from torchproof.conda.suite import Wanted
 
-PROOFS = config.ROOT / "tests" / "conda"
 METADATA = config.ROOT / "torchproof" / "tests"
 # Shown of a package's file alone, by building it again: not done twice for the same file.
 OF_FILES = "test_reproducible.py"
@@ -36,8 +35,13 @@ OF_METADATA = {
     "test_conda_render.py": "what the recipe renders to on every platform",
 }
 # Names the file through which the proofs learn what was built and installed.
-CONTEXT = "LLTM_CONDA_CONTEXT"
+CONTEXT = "TORCHPROOF_CONDA_CONTEXT"
 LIMIT_S = 1800.0
+
+
+def proofs() -> Path:
+    """Where the project's proofs are."""
+    return config.ROOT / config.project().conda.proofs
 
 
 def write_context(
@@ -69,7 +73,7 @@ def write_context(
                     "torch": want.place.torch,
                     "python": want.place.series,
                     "driver": want.driver,
-                    "lltm": solution.build("lltm"),
+                    "build": solution.build(config.project().conda.stable),
                 }
                 for want, solution in solutions
             ],
@@ -108,14 +112,19 @@ class Run:
         junit.parent.mkdir(parents=True, exist_ok=True)
         tests = Path(self.arguments[0])
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        # The suite's own conftest imports lltm, which is not installed here.
+        # The suite's own conftest may import the package, which is not installed here.
         command += [f"--confcutdir={tests if tests.is_dir() else tests.parent}"]
         command += [f"--junitxml={junit}", *self.arguments]
         context = {CONTEXT: str(self.context)} if self.context else {}
         code = logged(command, log, cwd=config.ROOT, limit=LIMIT_S, env=context)
         found = read_proofs(junit)
         if not found or (code and not any(proof.status == FAILED for proof in found)):
-            return [*found, ProofResult(f"tests/conda: {self.what}", FAILED, 0.0, f"see {log}")]
+            return [
+                *found,
+                ProofResult(
+                    f"{config.project().conda.proofs}: {self.what}", FAILED, 0.0, f"see {log}"
+                ),
+            ]
         return found
 
 
@@ -131,9 +140,9 @@ def prove_metadata(this: Session, lanes: Lanes) -> list[Future[list[ProofResult]
 def prove_reproducible(this: Session, lanes: Lanes, package: Package) -> Future[list[ProofResult]]:
     """Build a package again; kept is what the same file showed."""
     context = write_context(this, "files", [package])
-    run = Run("files", "reproducible", (str(PROOFS / OF_FILES),), this.folder, context)
+    run = Run("files", "reproducible", (str(proofs() / OF_FILES),), this.folder, context)
     record = this.folder / "work" / "proofs-kept.json"
-    key = text_hash(package.sha256, this.channel.key, source_hash("tests/conda"))
+    key = text_hash(package.sha256, this.channel.key, source_hash(config.project().conda.proofs))
     known = read_json(record)
     if known and known["key"] == key:
         return done([ProofResult(**row | {"kept": True}) for row in known["proofs"]])
@@ -147,9 +156,9 @@ def prove_installation(
     packages: Iterable[Package],
     solutions: Iterable[tuple[Wanted, Solution]],
 ) -> Future[list[ProofResult]]:
-    """Run the rest of tests/conda against all that was built and solved."""
+    """Run the rest of the proofs against all that was built and solved."""
     what = "relocatable, removable, no trace"
-    arguments = (str(PROOFS), f"--ignore={PROOFS / OF_FILES}")
+    arguments = (str(proofs()), f"--ignore={proofs() / OF_FILES}")
     context = write_context(this, "installation", packages, solutions)
     run = Run("installation", what, arguments, this.folder, context)
     return lanes.submit(run.step, run)

@@ -10,17 +10,13 @@ from rattler_build import JinjaConfig, PlatformConfig, RenderConfig, Stage0Recip
 
 from torchproof.conda import variants
 from torchproof.conda.facts import RECIPE
+from torchproof.config import project
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from rattler_build import RenderedVariant
-
-
-PACKAGES = ("lltm", "lltm-tests", "lltm-native")
-"""Those of the recipe, in the order they are built in."""
-NATIVE = "lltm-native"
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ def outputs(platform: str) -> list[Output]:
 
 
 def _order(package: Output) -> tuple[int, int, str]:
-    return PACKAGES.index(package.name), package.number, package.build
+    return project().conda.packages.index(package.name), package.number, package.build
 
 
 def golden(platform: str) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ class EnvironmentResult:
 
     Attributes:
         suite: which of matrix.toml's was run in it.
-        lltm: the build string of the package that the solver chose.
+        build: the build string of the package that the solver chose.
         kept: the suite passed in an earlier run on the same packages.
     """
 
@@ -62,7 +62,7 @@ class EnvironmentResult:
     torch: str
     python: str
     suite: str
-    lltm: str
+    build: str
     packages: int
     solve_seconds: float
     install_seconds: float
@@ -177,7 +177,7 @@ def _environments(environments: Iterable[EnvironmentResult]) -> Table:
     table = _table(
         "Installed and run",
         "beside",
-        "lltm",
+        "build",
         "packages",
         "solve s",
         "install s",
@@ -189,7 +189,7 @@ def _environments(environments: Iterable[EnvironmentResult]) -> Table:
         tests = f"{row.passed} passed, {row.failed} failed, {row.skipped} skipped "
         table.add_row(
             row.name,
-            row.lltm,
+            row.build,
             str(row.packages),
             f"{row.solve_seconds:.2f}",
             f"{row.install_seconds:.1f}",

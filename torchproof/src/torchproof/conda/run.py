@@ -15,7 +15,7 @@ from torchproof.conda.packages import make_packages, test_package
 from torchproof.conda.proofs import prove_installation, prove_metadata, prove_reproducible
 from torchproof.conda.results import RenderedResult, Results
 from torchproof.conda.suite import solve_for, test_environment, wanted
-from torchproof.config import ROOT
+from torchproof.config import ROOT, project
 from torchproof.files import write_json
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(this: Session) -> Results:
         for package in make_packages(this, lanes, outputs):
             key = package.output.key
             packages[key] = package
-            if key == outputs[0].key:  # lltm for the CPU
+            if key == outputs[0].key:  # the stable one for the CPU
                 proofs.append(prove_reproducible(this, lanes, package))
             tested[key] = test_package(this, lanes, package)
         solutions = [(want, solve_for(this, want)) for want in wanted(this)]
@@ -146,8 +146,10 @@ def all_rendered(this: Session, packages: Iterable[Package]) -> list[RenderedRes
 def not_run(this: Session) -> list[str]:
     """What this machine could not show, and why."""
     found = []
-    if rendered.NATIVE not in this.packages:
-        found.append(f"{rendered.NATIVE}: `nox -s conda -- --native` builds and tests it, too")
+    if project().conda.native not in this.packages:
+        found.append(
+            f"{project().conda.native}: `nox -s conda -- --native` builds and tests it, too"
+        )
     if len({place.series for place in this.places}) == 1:
         found.append("a second Python: this machine has one that can be packaged")
     if this.cuda is None:

@@ -1,4 +1,4 @@
-"""Environments as `conda install` makes them, and the suite of `lltm-tests` run in them."""
+"""Environments as `conda install` makes them, and the suite of the tests' package run in them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torchproof.conda.packages import driver_override
 from torchproof.conda.processes import logged
 from torchproof.conda.results import FAILED, PASSED, EnvironmentResult
 from torchproof.conda.solving import solve
+from torchproof.config import project
 from torchproof.files import read_json, text_hash, tool_hash, write_json
 from torchproof.results import Counts, read_junit
 
@@ -64,7 +65,7 @@ class Wanted:
     def specs(self) -> list[str]:
         """What is asked for."""
         beside = [f"pytorch {self.place.torch}.*", f"python {self.place.series}.*"]
-        return ["lltm", "lltm-tests", *beside]
+        return [project().conda.stable, project().conda.tests, *beside]
 
 
 def wanted(this: Session) -> tuple[Wanted, ...]:
@@ -166,7 +167,7 @@ def _try(trial: Trial) -> EnvironmentResult:
 
 def _run(trial: Trial, installed: Installed) -> EnvironmentResult:
     want, suite, work = trial.want, trial.suite, trial.work
-    home = installed.prefix / "share" / "lltm"
+    home = installed.prefix / "share" / project().name
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     junit, log = work / "junit.xml", trial.logs / f"suite-{want.tag}.log"
@@ -186,7 +187,7 @@ def _run(trial: Trial, installed: Installed) -> EnvironmentResult:
         torch=want.place.torch,
         python=want.place.python.version,
         suite=suite.name,
-        lltm=installed.solution.build("lltm"),
+        build=installed.solution.build(project().conda.stable),
         packages=len(installed.records),
         solve_seconds=installed.solution.seconds,
         install_seconds=installed.seconds,

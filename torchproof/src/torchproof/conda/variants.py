@@ -83,10 +83,12 @@ def recipe_version() -> str:
 
 def package_version() -> str:
     """The version of the Python package."""
-    text = (config.ROOT / "lltm" / "_version.py").read_text(encoding="utf-8")
+    text = (config.ROOT / config.project().version).read_text(encoding="utf-8")
     found = re.search(r'__version__ = "([^"]+)"', text)
     if found is None:
-        raise config.ConfigError('lltm/_version.py: expected __version__ = "...", found none')
+        raise config.ConfigError(
+            f'{config.project().version}: expected __version__ = "...", found none'
+        )
     return found[1]
 
 
@@ -100,7 +102,7 @@ def check() -> tuple[str, ...]:
         )
     if recipe_version() != package_version():
         found.append(
-            f"recipe/recipe.yaml states version {recipe_version()}, lltm/_version.py "
-            f"{package_version()}; write the latter into the recipe"
+            f"recipe/recipe.yaml states version {recipe_version()}, "
+            f"{config.project().version} {package_version()}; write the latter into the recipe"
         )
     return tuple(found)

@@ -21,7 +21,7 @@ from rattler_build import assemble_package
 from torchproof import device_code, stubs
 from torchproof.audit.torches import find_torch
 from torchproof.conda import rendered
-from torchproof.config import series
+from torchproof.config import project, series
 from torchproof.environments import NVIDIA, torch_requirements
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Unpacked:
 
 def requirements() -> tuple[str, ...]:
     """What the environments hold beside torch and its own needs: the recipe says it."""
-    suite = next(o for o in rendered.outputs("linux-64") if o.name == "lltm-tests")
+    suite = next(o for o in rendered.outputs("linux-64") if o.name == project().conda.tests)
     stated = (part for part in suite.requirements["run"] if isinstance(part, str))
     # The compiler is not a wheel.
     return (*BUILD, *(part for part in stated if part != COMPILER))

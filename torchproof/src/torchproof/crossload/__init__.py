@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchproof.audit.audit import audit
+from torchproof.config import ROOT, project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +47,7 @@ class Wheel:
     @property
     def library(self) -> Path:
         """Its one shared library."""
-        return self.site / "lltm" / "lib" / "liblltm.so"
+        return self.site / project().library
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,10 @@ class Prober:
             foretold=foretold,
             reason=reason,
             package=self._try(
-                environment, f"{name}-package", ["package"], {"PYTHONPATH": str(wheel.site)}
+                environment,
+                f"{name}-package",
+                ["package", project().name],
+                {"PYTHONPATH": str(wheel.site)},
             ),
             loader=self._try(environment, f"{name}-loader", ["loader", str(wheel.library)], {}),
         )
@@ -108,7 +112,7 @@ class Prober:
         log = self.folder / f"{name}.log"
         log.unlink(missing_ok=True)
         ended = self.processes.run(
-            [environment.program, PROBE, *arguments],
+            [environment.program, PROBE, *arguments, ROOT / project().smoke],
             log=log,
             limit=LIMIT_S,
             cwd=environment.path,

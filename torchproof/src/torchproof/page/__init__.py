@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from torchproof.config import HOST, number
-from torchproof.elsewhere import ELSEWHERE
+from torchproof.config import HOST, load, number, project
 from torchproof.files import read_json
 from torchproof.page import plots
 from torchproof.page.processors import processors, title
@@ -134,7 +133,8 @@ def render(
             logs={result.id: logs(folder, result) for result in results},
             oracle=plots.oracle(results),
             speed=plots.speed(results),
-            elsewhere=ELSEWHERE,
+            project=project().name,
+            external_checks=load().external_checks,
             crossload=read_json(folder / "crossload.json"),
             benchmark=BENCHMARK if (folder / BENCHMARK).is_file() else None,
         )

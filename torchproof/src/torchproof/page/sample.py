@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from torchproof.files import KERNELS, source_hash, write_json
+from torchproof.files import kernels_hash, write_json
 from torchproof.processor import Processor
 from torchproof.proofs import Proof, Record
 from torchproof.results import FAILED, NOT_RUN, PASSED, Counts, OracleError, Result, Speed
@@ -46,7 +46,7 @@ ZEN4 = dataclasses.replace(
     instruction_sets=AVX512,
 )
 SHA256 = "5f2b51cbab36a3e5" * 4
-WHEEL = "lltm-0.1.0-py3-none-linux_x86_64.whl"
+WHEEL = "decay-0.1.0-py3-none-linux_x86_64.whl"
 TIMED = (("cell 16x32x128", 1.9), ("sequence 64x16x32x128", 2.4), ("sequence 64x1x256x512", 3.1))
 
 
@@ -55,7 +55,7 @@ def audit(name: str) -> dict[str, Any]:
     return {
         "libraries": [
             {
-                "name": f"{name}/lltm/lib/liblltm.so",
+                "name": f"{name}/decay/lib/libdecay.so",
                 "findings": [
                     {
                         "rule": "glibc-ceiling",
@@ -105,7 +105,7 @@ def row(
         key="sample",
         level=level,
         processor=AMX.to_json(),
-        in_use={**dict(zip(("lltm", "ATen", "oneDNN"), IN_USE[level], strict=True)), "MKL": None},
+        in_use={**dict(zip(("decay", "ATen", "oneDNN"), IN_USE[level], strict=True)), "MKL": None},
         status=PASSED,
         finished="2026-01-01T00:00:00+00:00",
         artifact={
@@ -171,7 +171,7 @@ def records() -> tuple[Record, ...]:
     current = Proof(
         commit="0123456789abcdef",
         date="2026-01-01",
-        kernels=source_hash(*KERNELS),
+        kernels=kernels_hash(),
         torch=("2.13.0",),
         python=("3.11",),
         compilers=("g++-12", "clang++-14"),
@@ -183,7 +183,7 @@ def records() -> tuple[Record, ...]:
     )
     older = dataclasses.replace(current, kernels="of another day", torch=("2.10.0", "2.15.0"))
     in_use: dict[str, dict[str, str | None]] = {
-        level: {"lltm": level if level != "host" else "avx512"} for level in current.levels
+        level: {"decay": level if level != "host" else "avx512"} for level in current.levels
     }
     return (
         Record(AMX, in_use, {"local": current}),

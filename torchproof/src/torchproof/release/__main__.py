@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def build_release(console: Console) -> int:
     """Build, compare, tag, audit and describe; dist/ is replaced only by what passed."""
-    with tempfile.TemporaryDirectory(prefix="lltm-release-") as folder, epoch(config.ROOT):
+    with tempfile.TemporaryDirectory(prefix="torchproof-release-") as folder, epoch(config.ROOT):
         scratch = Path(folder)
         built = build(config.ROOT, scratch)
         if found := differences(built.wheel, built.from_tree):

@@ -1,4 +1,4 @@
-"""The version: what says it besides lltm/_version.py, and whether all of it agrees."""
+"""The version: what says it besides its source, and whether all of it agrees."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import keepachangelog
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from torchproof.conda.variants import package_version, recipe_version
-from torchproof.config import ROOT
+from torchproof.config import ROOT, project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SOURCE = "lltm/_version.py"
 CHANGELOG = ROOT / "CHANGELOG.md"
 
 
@@ -51,7 +50,8 @@ def disagreements(dist: Path | None = None, tag: str | None = None) -> list[str]
     """A sentence for every place whose version is not that of the source."""
     version = package_version()
     return [
-        f"{place.name}: expected version {version}, as in {SOURCE}; found {place.version or 'none'}"
+        f"{place.name}: expected version {version}, as in {project().version}; "
+        f"found {place.version or 'none'}"
         for place in places(dist, tag)
         if place.version != version
     ]

@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_lint(console: Console) -> int:
     """Run the linters; a linter that could not be had is told, and is no failure."""
-    with tempfile.TemporaryDirectory(prefix="lltm-lint-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="torchproof-lint-") as scratch:
         verdicts = lint(Path(scratch))
     for verdict in verdicts:
         style = STYLES.get(verdict.status, "yellow")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 
-TITLE = "lltm fails on the newest torch nightly"
+from torchproof.config import project
+
+TITLE = f"{project().name} fails on the newest torch nightly"
 
 
 def tell(run: str) -> str:

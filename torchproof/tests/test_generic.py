@@ -1,0 +1,79 @@
+"""The tool is for any project: none is named in it, and its configuration says all it must know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import torchproof
+from torchproof import config
+
+FOLDER = Path(torchproof.__file__).parent
+DISTRIBUTION = FOLDER.parents[1]
+
+
+def test_no_file_of_the_tool_names_the_project_it_is_used_by() -> None:
+    name = config.project().name
+    shipped = [path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    beside = [DISTRIBUTION / "pyproject.toml", DISTRIBUTION / "README.md"]
+    assert len(shipped) > len(beside)
+    named = [
+        str(path.relative_to(DISTRIBUTION))
+        for path in (*shipped, *beside)
+        if name in path.read_text(encoding="utf-8").lower()
+    ]
+    assert named == []
+
+
+def write(folder: Path, section: str) -> Path:
+    path = folder / config.FILE
+    path.write_text(section, encoding="utf-8")
+    return path
+
+
+WHOLE = """
+[project]
+name = "decay"
+library = "decay/libdecay.so"
+version = "decay/version.py"
+sources = ["csrc"]
+kernels = ["csrc"]
+tests = ["tests"]
+smoke = "tests/smoke.py"
+build = { stable = { DECAY = "s" }, cuda = { DECAY_CUDA = "1" } }
+conda = { stable = "decay", tests = "decay-tests" }
+"""
+
+
+def test_a_project_is_what_its_section_says(tmp_path: Path) -> None:
+    project = config.project(write(tmp_path, WHOLE))
+    assert project.build.of("stable", "13.0") == {"DECAY": "s", "DECAY_CUDA": "1"}
+    assert project.build.of("native", "cpu") == {}
+    assert project.conda.packages == ("decay", "decay-tests")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('name = "decay"\n', "", "line 2: the key 'name' is missing"),
+        ('"csrc"]', '"csrc", 1]', "sources must be a string or a list of strings"),
+        ("library", "libary", "unknown key 'libary'; the keys here are benchmarks"),
+        ('stable = "decay"', "stable = 1", "stable must be a str, got int 1"),
+        ('{ DECAY = "s" }', "{ DECAY = 1 }", "stable must be a table of strings"),
+        ('conda = { stable = "decay", tests = "decay-tests" }', "conda = 1", "must be a table"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:
+    with pytest.raises(config.ConfigError, match=r"matrix.toml: \[project\]: ") as raised:
+        config.project(write(tmp_path, WHOLE.replace(old, new)))
+    assert words in str(raised.value)
+
+
+def test_a_folder_without_a_project_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(config.ConfigError, match=r"no matrix.toml in .* or above it: run this in"):
+        config.project(tmp_path / config.FILE)
+    assert config.find_root(tmp_path) == tmp_path
+    write(tmp_path, WHOLE)
+    (tmp_path / "csrc" / "cpu").mkdir(parents=True)
+    assert config.find_root(tmp_path / "csrc" / "cpu") == tmp_path
