@@ -65,6 +65,16 @@ def test_a_row_nobody_ran_is_not_run_and_fails_a_strict_report(folder: Path) -> 
     assert missing["reason"] == "no run of this row has been kept"
 
 
+@pytest.mark.parametrize("damage", [b"\xff", b'"a string"', b"[]", b"{}", b'{"id": '], ids=repr)
+def test_a_damaged_row_is_not_run_and_says_so(folder: Path, damage: bytes) -> None:
+    keep(folder, results.PASSED)
+    one_of_the_rows(folder).write_bytes(damage)
+    assert tool.main([*ROWS, "--report", "--strict"]) == 1
+    document = json.loads((folder / "report.json").read_text())
+    (row,) = (row for row in document["rows"] if row["status"] != results.PASSED)
+    assert row["reason"].startswith("what was kept of this row is damaged")
+
+
 def test_a_failed_row_fails_the_report(folder: Path) -> None:
     keep(folder, results.FAILED)
     assert tool.main([*ROWS, "--report"]) == 1
@@ -75,9 +85,11 @@ def test_rows_on_different_builds_of_one_wheel_fail_the_report(
 ) -> None:
     keep(folder, results.PASSED)
     path = one_of_the_rows(folder)
-    row = json.loads(path.read_text())
-    row["artifact"]["sha256"] = "bb"
-    path.write_text(json.dumps(row))
+    result = results.read(path.parent, path.stem)
+    assert result is not None
+    assert result.artifact is not None
+    other = dataclasses.replace(result, artifact={**result.artifact, "sha256": "bb"})
+    results.write(path.parent, other)
     assert tool.main([*ROWS, "--report"]) == 1
     assert "wheel: the rows were run on 2 different wheels" in capsys.readouterr().out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,6 +48,28 @@ def test_a_damaged_or_foreign_result_counts_as_none(tmp_path: Path) -> None:
     assert results.read(tmp_path, "half") is None
     (tmp_path / "older.json").write_text(json.dumps({"id": "older", "tests": None}))
     assert results.read(tmp_path, "older") is None
+
+
+def test_no_change_of_a_kept_result_is_believed(tmp_path: Path) -> None:
+    results.write(tmp_path, RESULT)
+    path = tmp_path / f"{RESULT.id}.json"
+    whole = path.read_bytes()
+    dice = random.Random(1)
+    for _ in range(480):
+        changed = bytearray(whole)
+        at = dice.randrange(len(changed))
+        how = dice.randrange(3)
+        if how == 0:
+            changed[at] ^= 1 << dice.randrange(8)
+        elif how == 1:
+            changed[at : at + dice.randrange(1, 9)] = b""
+        else:
+            value = json.loads(whole)
+            name = dice.choice(sorted(value))
+            value[name] = dice.choice([None, "text", [], {}, -1, [[]]])
+            changed = bytearray(json.dumps(value).encode())
+        path.write_bytes(changed)
+        assert results.read(tmp_path, RESULT.id) in (None, RESULT)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from torchproof import results
 
 DRIVER = Path(__file__).parent / "standin" / "run.py"
 STABLE = "torch2.13.0-py3.11-stable-g++-11-cpu"
@@ -42,7 +45,7 @@ def start(
 
 def finish(folder: Path, **options: Any) -> tuple[int, str]:
     process = start(folder, **options)
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=300)
     return process.returncode, told
 
 
@@ -120,7 +123,7 @@ def test_a_run_killed_at_once_keeps_what_is_proven(tmp_path: Path) -> None:
     process = start(tmp_path, jobs=1, tests={NATIVE: "hang"})
     wait_for((tmp_path / "logs" / NATIVE / "tests.log").exists)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=100)
     before = rows(tmp_path)
     assert STABLE in before
     assert NATIVE not in before
@@ -151,11 +154,23 @@ def test_a_row_told_to_build_nothing_fails_without_its_wheel(tmp_path: Path) -> 
     assert not (tmp_path / "artifacts").exists()
 
 
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    first = start(tmp_path, jobs=1, tests={NATIVE: "hang"})
+    wait_for((tmp_path / "logs" / NATIVE / "tests.log").exists)
+    code, told = finish(tmp_path)
+    assert code == 2
+    assert f"another run, process {first.pid}, is at work in" in told
+    first.kill()
+    first.communicate(timeout=100)
+    code, _ = finish(tmp_path, resume=True)  # a process that is dead holds nothing
+    assert code == 0
+
+
 def test_an_interrupted_run_stops_its_children(tmp_path: Path) -> None:
     process = start(tmp_path, jobs=1, tests={NATIVE: "hang"})
     wait_for((tmp_path / "logs" / NATIVE / "tests.log").exists)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=100)
     assert process.returncode == 130
     assert not running(str(tmp_path))
     assert STABLE in rows(tmp_path)
@@ -195,8 +210,9 @@ def test_a_full_disk_costs_nothing_that_was_proven(tmp_path: Path) -> None:
 
 def test_resume_runs_a_row_whose_result_is_of_other_sources(tmp_path: Path) -> None:
     finish(tmp_path)
-    path = tmp_path / "rows" / f"{NATIVE}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "key": "another source"}))
+    known = results.read(tmp_path / "rows", NATIVE)
+    assert known is not None
+    results.write(tmp_path / "rows", dataclasses.replace(known, key="another source"))
     _, told = finish(tmp_path, resume=True)
     assert "3 rows proven before, kept" in told
 

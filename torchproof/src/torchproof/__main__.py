@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchproof import config, proofs, report, rules, terminal
 from torchproof.errors import TorchproofError
+from torchproof.lock import BusyError
 from torchproof.machine import Machine, this_machine
 from torchproof.made import makers
 from torchproof.plan import Placed, expand, place, select
@@ -176,6 +177,9 @@ def run_rows(
     except (KeyboardInterrupt, Stopped):
         console.print("interrupted: what is proven is kept; go on with --resume", style="yellow")
         return INTERRUPTED
+    except BusyError as error:
+        console.print(f"error: {error}", style="red")
+        return 2
     except OSError as error:
         console.print(
             f"error: {error}; what is proven is kept: mend it and go on with --resume",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchproof.config import ROOT, Matrix, project, series
-from torchproof.files import read_json, sha256, source_hash, text_hash, write_json
+from torchproof.files import read_sealed, sha256, source_hash, text_hash, write_sealed
 
 if TYPE_CHECKING:
     from torchproof.environments import Environment
@@ -93,7 +93,7 @@ class Builder:
     def known(self, recipe: Recipe) -> Artifact | None:
         """The wheel of a recipe, if it is there and whole; the folder may have been moved here."""
         home = self.home(recipe)
-        record = read_json(home / RECORD)
+        record = read_sealed(home / RECORD)
         if record is None:
             return None
         artifact = Artifact(**{**record, "path": str(home / record["wheel"])})
@@ -143,5 +143,5 @@ class Builder:
             seconds=round(ended.seconds, 2),
             path=str(wheels[0]),
         )
-        write_json(home / RECORD, asdict(artifact))
+        write_sealed(home / RECORD, asdict(artifact))
         return artifact

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from torchproof import stubs
 from torchproof.audit.torches import find_torch
 from torchproof.config import ROOT, project, read_toml, series
-from torchproof.files import read_json, text_hash, write_json
+from torchproof.files import read_sealed, text_hash, write_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -194,7 +194,7 @@ class Maker:
         path = self.folder / f"torch{torch}-py{python.version}-{packages}"
         ready = path.with_name(f"{path.name}.ready.json")
         key = text_hash(torch, str(python.path), python.version, packages, *requirements())
-        known = read_json(ready)
+        known = read_sealed(ready)
         if known and known["key"] == key and path.is_dir():
             return Environment(path, known["torch"], python.version, known["flavour"])
         ready.unlink(missing_ok=True)
@@ -207,7 +207,7 @@ class Maker:
                 f"{FREE_BYTES >> 30} GiB: free some space and run again with --resume"
             )
         made = self._make(path, torch, python, packages, log)
-        write_json(ready, {"key": key, "torch": made.torch, "flavour": made.flavour})
+        write_sealed(ready, {"key": key, "torch": made.torch, "flavour": made.flavour})
         return made
 
     def _make(

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from torchproof.config import ROOT, project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 # This tool itself.
 TOOL = Path(__file__).parent
+SEAL = "sha256"  # of the rest of a sealed record
 IGNORED = ("__pycache__", ".hypothesis", ".pytest_cache")
 
 
@@ -40,11 +41,29 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON; None where the file is absent or was left damaged by a full disk."""
+    """Read JSON; None where the file is absent, or damaged so that it is none."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
+
+
+def write_sealed(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a JSON object atomically, with a hash of itself that shows any damage."""
+    plain = json.loads(json.dumps(record))
+    write_json(path, {**plain, SEAL: _seal(plain)})
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """Read what write_sealed() wrote; None where the file is absent, damaged or another's."""
+    value = read_json(path)
+    if not isinstance(value, dict) or value.pop(SEAL, None) != _seal(value):
+        return None
+    return value
+
+
+def _seal(value: dict[str, Any]) -> str:
+    return text_hash(json.dumps(value, sort_keys=True))
 
 
 def sha256(path: Path) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from torchproof.config import HOST
-from torchproof.files import read_json, write_json
+from torchproof.files import read_json, read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,12 +108,12 @@ class Result:
 
 def write(folder: Path, result: Result) -> None:
     """Write a row's result."""
-    write_json(folder / f"{result.id}.json", dataclasses.asdict(result))
+    write_sealed(folder / f"{result.id}.json", dataclasses.asdict(result))
 
 
 def read(folder: Path, name: str) -> Result | None:
-    """Read a row's result; None where there is none, or it is of an older form."""
-    value = read_json(folder / f"{name}.json")
+    """Read a row's result; None where there is none, or it is damaged or of an older form."""
+    value = read_sealed(folder / f"{name}.json")
     if value is None:
         return None
     try:
@@ -159,8 +159,14 @@ def begin(row: Row, key: str = "", processor: dict[str, Any] | None = None) -> R
 
 def kept(folder: Path, placed: Placed) -> Result:
     """The result an earlier run has kept for a row, here or on another machine."""
-    absent = dataclasses.replace(begin(placed.row), reason="no run of this row has been kept")
-    return read(folder, placed.row.id) or absent
+    known = read(folder, placed.row.id)
+    if known is not None:
+        return known
+    damaged = (folder / f"{placed.row.id}.json").exists()
+    reason = "no run of this row has been kept"
+    if damaged:
+        reason = "what was kept of this row is damaged or of an older form: run it again"
+    return dataclasses.replace(begin(placed.row), reason=reason)
 
 
 def read_junit(path: Path) -> Counts | None:

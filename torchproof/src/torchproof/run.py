@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torchproof.build import Builder
 from torchproof.environments import Maker, installer
+from torchproof.lock import held
 from torchproof.once import Once
 from torchproof.processes import Processes
 from torchproof.row import RowRun, Tools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from torchproof.config import Matrix
@@ -55,11 +57,29 @@ def workers(jobs: int) -> int:
     return share if share > 1 else 0
 
 
+@contextmanager
+def _pool(tools: Tools, jobs: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that rows run on, alone in the folder; whatever ends them ends their commands."""
+    with held(tools.folder):
+        pool = ThreadPoolExecutor(jobs)
+        try:
+            yield pool
+        except BaseException:
+            tools.processes.stop()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 def build(placed: Iterable[Placed], tools: Tools, *, jobs: int) -> tuple[Result, ...]:
-    """Build the wheels that rows need, `jobs` at a time, each once; nothing is tested."""
+    """Build the wheels that rows need, `jobs` at a time, each once; nothing is tested.
+
+    Raises:
+        BusyError: another run is at work in the folder.
+    """
     rows = [RowRun(p, tools) for p in placed]
-    tools.progress.start(len(rows), kept=0)
-    with ThreadPoolExecutor(jobs) as pool:
+    with _pool(tools, jobs) as pool:
+        tools.progress.start(len(rows), kept=0)
         for done in [pool.submit(row.build) for row in rows]:
             done.result()
     return tuple(row.result for row in rows)
@@ -70,23 +90,20 @@ def run(placed: Iterable[Placed], tools: Tools, *, jobs: int, resume: bool) -> t
 
     Every result is on disk as soon as it is known. With `resume`, a row that passed and whose
     sources, tests, selection and programs have not changed keeps its result.
+
+    Raises:
+        BusyError: another run is at work in the folder.
     """
     rows = [RowRun(p, tools) for p in placed]
-    if resume:
-        for row in rows:
-            row.recall()
-    todo = [row for row in rows if not row.timed]
-    tools.progress.start(len(todo), kept=len(rows) - len(todo))
-    pool = ThreadPoolExecutor(jobs)
-    try:
+    with _pool(tools, jobs) as pool:
+        if resume:
+            for row in rows:
+                row.recall()
+        todo = [row for row in rows if not row.timed]
+        tools.progress.start(len(todo), kept=len(rows) - len(todo))
         for done in [pool.submit(row.prove) for row in todo if not row.proven]:
             done.result()
         # Nothing compiles or tests while rows are timed, and each runs on one thread.
         for done in [pool.submit(row.time) for row in todo if row.proven]:
             done.result()
-    except BaseException:
-        tools.processes.stop()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
     return tuple(row.result for row in rows)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 from torchproof.build import Builder
 from torchproof.environments import Environment
+from torchproof.lock import BusyError
 from torchproof.machine import CompilerFound, Interpreter, Machine
 from torchproof.once import Once
 from torchproof.page.sample import AMX
@@ -116,7 +117,7 @@ def main() -> int:
                 results = run(placed, tools, jobs=jobs, resume=resume)
         except KeyboardInterrupt:
             return 130
-        except OSError as error:
+        except (BusyError, OSError) as error:
             print(f"error: {error}")
             return 2
     report.write(folder, "local", results)

@@ -21,11 +21,12 @@ from torchproof.conda.solving import Unsolvable
 from torchproof.conda.steps import Steps
 from torchproof.conda.wheels import NoWheel
 from torchproof.files import write_json
+from torchproof.lock import BusyError, held
 
 FOLDER = config.ROOT / "build" / "conda"
 GOLDEN = config.ROOT / "torchproof" / "tests" / "golden"
 INTERRUPTED = 130
-STOPPED = (BuildFailed, ChannelFailed, NoCompiler, NoInterpreter, NoWheel, Unsolvable)
+STOPPED = (BuildFailed, BusyError, ChannelFailed, NoCompiler, NoInterpreter, NoWheel, Unsolvable)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -74,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     steps = Steps(console)
     try:
-        with steps.running():
+        with held(FOLDER), steps.running():
             results = run(session(FOLDER, chosen.tool, chosen.native, steps))
     except STOPPED as error:
         console.print(f"error: {error}", style="red")

@@ -21,6 +21,7 @@ from torchproof.build import Builder, BuildFailed, recipe
 from torchproof.crossload import Prober, Square, Wheel
 from torchproof.environments import EnvironmentFailed, Maker, installer
 from torchproof.files import write_json
+from torchproof.lock import BusyError, held
 from torchproof.machine import this_machine
 from torchproof.plan import Row
 from torchproof.processes import Processes, Stopped
@@ -168,8 +169,9 @@ def main(argv: list[str] | None = None) -> int:
         maker = Maker(BUILD / "environments", installer(machine.running), processes, machine.gpu)
         builder = Builder(BUILD / "artifacts", processes)
         bench = Bench(matrix, machine, machine.default, maker, builder, processes)
-        grid = run(bench, torches, console)
-    except (config.ConfigError, EnvironmentFailed, BuildFailed, OSError) as error:
+        with held(BUILD):
+            grid = run(bench, torches, console)
+    except (config.ConfigError, EnvironmentFailed, BuildFailed, BusyError, OSError) as error:
         console.print(f"error: {error}", style="red")
         return 2
     except (KeyboardInterrupt, Stopped):

@@ -1,0 +1,41 @@
+"""One run at a time in a folder: two would take each other's half-made files for their own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from torchproof.errors import TorchproofError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class BusyError(TorchproofError):
+    """Another run is at work in the folder."""
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a folder; the kernel lets go of it when this process ends, however it ends.
+
+    Raises:
+        BusyError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise BusyError(
+                f"another run, process {file.read() or 'unknown'}, is at work in {folder}: "
+                "wait for it, or end it"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
