@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from torchproof.config import number, series
 from torchproof.environments import Environment, torch_requirements
-from torchproof.machine import Interpreter, Machine, find_pythons
+from torchproof.machine import CompilerFound, Interpreter, Machine, find_pythons
 from torchproof.plan import expand, place, select
+from torchproof.rules import violations
 
 from torchproof import config, interpreters
 
 PLAIN = Interpreter(Path("python3.14"), "3.14.10")
 FREE = Interpreter(Path("python3.14t"), "3.14.7t")
+GCC = CompilerFound("g++", "13.2.0", Path("g++"))
 MATRIX = config.load()
 PRETENDER = """#!{python}
 import platform, sys, sysconfig
@@ -41,6 +44,36 @@ def test_its_rows_are_selected_by_name(name: str) -> None:
     chosen = select(place(MATRIX, expand(MATRIX, "nightly"), machine), f"python={name}")
     assert {placed.row.python for placed in chosen} == {name}
     assert {placed.missing for placed in chosen} == {f"no CPython {name} on this machine"}
+
+
+def test_a_row_on_another_system_gets_its_python_and_no_other() -> None:
+    here, there = replace(PLAIN, version="3.11.7"), Interpreter(Path("p"), "3.11.2", "debian-11")
+    (row,) = (row for row in expand(MATRIX, "nightly") if row.system == "debian-11")
+    for others, found in (((), None), ((there,), there)):
+        machine = Machine(here, (here,), (GCC,), GCC, gpu=False, of_systems=others)
+        (placed,) = place(MATRIX, [row], machine)
+        assert (placed.python, bool(placed.missing)) == (found, found is None)
+        assert machine.python("3.11") == here
+
+
+def test_a_system_that_is_not_in_the_file_is_refused() -> None:
+    text = config.PATH.read_text(encoding="utf-8").replace('system = "debian', 'system = "devuan')
+    (found,) = violations(config.loads(text))
+    assert "system 'devuan-11' is none of debian-11, host" in found.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--on", "debian-1", "."], "there is no system 'debian-1' in matrix.toml"),
+        (["--on", "debian-11", "."], "not made: . has no bin/python3.*; name the prefix"),
+    ],
+)
+def test_what_cannot_be_put_on_a_system_is_told(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert interpreters.main(arguments) != 0
+    assert words in capsys.readouterr().out
 
 
 def test_its_environment_has_folders_of_its_own(tmp_path: Path) -> None:

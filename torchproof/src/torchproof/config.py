@@ -38,7 +38,7 @@ ROOT = find_root(Path.cwd())
 PATH = ROOT / FILE
 # The platform of a row that names none.
 HOME = "linux-x86_64"
-# The level of a row that names none: all that the processor has.
+# The level and the system of a row that names none: all that the processor has, and this system.
 HOST = "host"
 STRING_OR_COMMENT = re.compile(r'"[^"]*"|#.*')
 
@@ -262,6 +262,21 @@ class Project:
 
 
 @dataclass(frozen=True)
+class System:
+    """Another distribution's C library and what goes with it, on which a row's CPython starts.
+
+    Attributes:
+        suite: the Debian release, as its archive names it.
+        packages: those whose libraries a CPython, torch and the extension take from the system.
+    """
+
+    name: str
+    suite: str
+    packages: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True)
 class RowSpec:
     """A line of `rows`: every combination of its values is a row."""
 
@@ -276,6 +291,7 @@ class RowSpec:
     packages: str = "stubs"
     platform: tuple[str, ...] = (HOME,)
     level: tuple[str, ...] = (HOST,)
+    system: tuple[str, ...] = (HOST,)
     reason: str = ""
 
 
@@ -292,6 +308,7 @@ class Matrix:
     tiers: tuple[Tier, ...]
     rows: tuple[RowSpec, ...]
     levels: tuple[Level, ...] = ()
+    systems: tuple[System, ...] = ()
     copies: tuple[Copy, ...] = ()
     external_checks: tuple[ExternalCheck, ...] = ()
 
@@ -330,6 +347,10 @@ class Matrix:
     def suite(self, name: str) -> Suite:
         """The suite called `name`."""
         return next(suite for suite in self.suites if suite.name == name)
+
+    def system(self, name: str) -> System | None:
+        """The system called `name`; None for the machine's own."""
+        return next((system for system in self.systems if system.name == name), None)
 
     def level(self, name: str) -> Level | None:
         """The level called `name`; None for the processor's own."""
@@ -417,6 +438,7 @@ def loads(text: str) -> Matrix:
         tiers=tables("tiers", Tier),
         rows=tables("rows", RowSpec),
         levels=tables("levels", Level, default=[]),
+        systems=tables("systems", System, default=[]),
         copies=tables("copies", Copy, default=[]),
         external_checks=tables("external_checks", ExternalCheck, default=[]),
     )

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from torchproof import stubs
 from torchproof.audit.torches import find_torch
-from torchproof.config import ROOT, project, read_toml, series
+from torchproof.config import HOST, ROOT, project, read_toml, series
 from torchproof.files import read_sealed, text_hash, write_sealed
 
 if TYPE_CHECKING:
@@ -191,7 +191,8 @@ class Maker:
         Raises:
             EnvironmentFailed: a package cannot be had, the disk is full, or torch does not import.
         """
-        path = self.folder / f"torch{torch}-py{python.version}-{packages}"
+        system = "" if python.system == HOST else f"-{python.system}"
+        path = self.folder / f"torch{torch}-py{python.version}-{packages}{system}"
         ready = path.with_name(f"{path.name}.ready.json")
         key = text_hash(torch, str(python.path), python.version, packages, *requirements())
         known = read_sealed(ready)

@@ -13,16 +13,21 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchproof import config
 from torchproof.config import series
 from torchproof.machine import Interpreter, find_pythons, interpreters_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SUITE = "sid"
 LIBRARIES = ("libgomp1", "libstdc++6")  # torch takes them from the system
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 LOADER = "ld-linux-x86-64.so.2"
 TRIPLET = "x86_64-linux-gnu"
+LOADED_FIRST = ("libstdc++.so.6", "librt.so.1")
 
 
 class NotOffered(Exception):  # noqa: N818  # the reason a CPython is not fetched
@@ -85,6 +90,19 @@ def mirror() -> str:
     return found.splitlines()[0]
 
 
+def unpack(suite: str, packages: Sequence[str], scratch: Path) -> Path:
+    """The `usr` folder of a suite's packages and of all that they depend on."""
+    for tool in ("apt-get", "dpkg", "patchelf"):
+        if shutil.which(tool) is None:
+            raise NotOffered(f"there is no {tool} on PATH")
+    root = AptRoot(scratch, suite)
+    root.update()
+    unpacked = scratch / "unpacked"
+    for package in root.download(*packages):
+        run("dpkg", "-x", package, unpacked)
+    return unpacked / "usr"
+
+
 def fetch(name: str, target: Path, scratch: Path) -> Path:
     """The CPython of a series, unpacked so that it runs where it is.
 
@@ -96,34 +114,48 @@ def fetch(name: str, target: Path, scratch: Path) -> Path:
     Raises:
         NotOffered: there is no such package, or apt or patchelf is missing.
     """
-    for tool in ("apt-get", "dpkg", "patchelf"):
-        if shutil.which(tool) is None:
-            raise NotOffered(f"there is no {tool} on PATH")
-    root = AptRoot(scratch, SUITE)
-    root.update()
-    unpacked = scratch / "unpacked"
-    for package in root.download(f"python{name}", *LIBRARIES):
-        run("dpkg", "-x", package, unpacked)
+    usr = unpack(SUITE, (f"python{name}", *LIBRARIES), scratch)
     shutil.rmtree(target, ignore_errors=True)
     (target / "bin").mkdir(parents=True)
     (target / "lib").mkdir()
     # CPython finds its library beside the folder of its program.
     for part in (f"bin/python{name}", f"lib/python{name}", f"lib/{TRIPLET}"):
-        shutil.move(unpacked / "usr" / part, target / part)
-    program = target / "bin" / f"python{name}"
-    settle(program, target / "lib" / TRIPLET)
-    return program
+        shutil.move(usr / part, target / part)
+    return settle(target / "bin" / f"python{name}", target / "lib" / TRIPLET)
 
 
-def settle(program: Path, libraries: Path) -> None:
+def adopt(prefix: Path, system: config.System, target: Path, scratch: Path) -> Path:
+    """A copy of a CPython that was built on a system, with that system's libraries to run on.
+
+    Raises:
+        NotOffered: the prefix holds no CPython, or the libraries cannot be had.
+    """
+    program = next(iter(sorted((prefix / "bin").glob("python3.[0-9]*[0-9t]"))), None)
+    if program is None:
+        raise NotOffered(f"{prefix} has no bin/python3.*; name the prefix of a CPython")
+    unpacked = unpack(system.suite, system.packages, scratch).parent
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(prefix, target, symlinks=True)
+    libraries = target / "lib" / TRIPLET
+    libraries.mkdir(parents=True)
+    # A release whose /lib is a folder of its own has the C library there.
+    for folder in (unpacked / "lib" / TRIPLET, unpacked / "usr" / "lib" / TRIPLET):
+        for path in folder.glob("*.so*"):
+            shutil.copy2(path, libraries)
+    return settle(target / "bin" / program.name, libraries)
+
+
+def settle(program: Path, libraries: Path) -> Path:
     """Start a program by the loader in `libraries`, with that folder's libraries for all it loads.
 
-    The search path of the old kind serves the libraries of its libraries, too; libstdc++ is loaded
-    first, or a library with a search path of its own would take the system's.
+    The search path of the old kind serves the libraries of its libraries, too. Some are loaded
+    first: a library with a search path of its own would take the machine's.
     """
     loader: tuple[str | Path, ...] = ("--set-interpreter", libraries / LOADER)
     search = ("--force-rpath", "--set-rpath", libraries)
-    run("patchelf", *loader, *search, "--add-needed", "libstdc++.so.6", program)
+    first = [word for name in LOADED_FIRST for word in ("--add-needed", name)]
+    run("patchelf", *loader, *search, *first, program)
+    return program
 
 
 def wanted(matrix: config.Matrix, found: tuple[Interpreter, ...]) -> list[str]:
@@ -133,21 +165,44 @@ def wanted(matrix: config.Matrix, found: tuple[Interpreter, ...]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Fetch what is missing; 0 unless one that was named on the command line cannot be had."""
+    """Fetch what is missing; 0 unless what was named on the command line cannot be had."""
     parser = argparse.ArgumentParser(prog="nox -s interpreters --", description=__doc__)
     parser.add_argument("series", nargs="*", help="3.14; every missing one when left out")
+    parser.add_argument(
+        "--on",
+        nargs=2,
+        metavar=("SYSTEM", "PREFIX"),
+        help="put the CPython in a prefix, built on that system, on its C library",
+    )
     options = parser.parse_args(argv)
-    missing = wanted(config.load(), find_pythons())
+    matrix = config.load()
+    if options.on:
+        return _adopt(matrix, options.on[0], Path(options.on[1]))
     failed = False
-    for name in options.series or missing:
-        target = interpreters_folder() / name
+    for name in options.series or wanted(matrix, find_pythons()):
         try:
             with tempfile.TemporaryDirectory(prefix="torchproof-") as scratch:
-                print(f"CPython {name}: {fetch(name, target, Path(scratch))}")
+                print(f"CPython {name}: {fetch(name, interpreters_folder() / name, Path(scratch))}")
         except NotOffered as error:
             failed = failed or name in options.series
             print(f"CPython {name}: not fetched: {error}; `pyenv install {name}` builds it")
     return int(failed)
+
+
+def _adopt(matrix: config.Matrix, name: str, prefix: Path) -> int:
+    system = matrix.system(name)
+    if system is None:
+        names = ", ".join(system.name for system in matrix.systems)
+        print(f"there is no system {name!r} in matrix.toml; the systems are {names}")
+        return 2
+    try:
+        with tempfile.TemporaryDirectory(prefix="torchproof-") as scratch:
+            target = interpreters_folder().with_name("systems") / name
+            print(f"{name}: {adopt(prefix, system, target, Path(scratch))}")
+    except NotOffered as error:
+        print(f"{name}: not made: {error}")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import findpython
 from findpython.providers.path import PathProvider
 
 from torchproof import processor
-from torchproof.config import HOME, number, series
+from torchproof.config import HOME, HOST, number, series
 from torchproof.processor import Processor
 
 COMPILER_PROGRAM = re.compile(r"(g\+\+|clang\+\+)(-\d+)?")
@@ -25,10 +25,14 @@ COMPILER_PROGRAM = re.compile(r"(g\+\+|clang\+\+)(-\d+)?")
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A CPython and its full version, "3.14.7"; a free-threaded one has a "t" at the end."""
+    """A CPython and its full version, "3.14.7"; a free-threaded one has a "t" at the end.
+
+    `system` is a name of matrix.toml's `systems` where it does not start on this machine's own.
+    """
 
     path: Path
     version: str
+    system: str = HOST
 
 
 @dataclass(frozen=True)
@@ -82,10 +86,13 @@ class Machine:
     platform: str = HOME
     nvcc: Nvcc | None = None
     processor: Processor = field(default_factory=processor.read)
+    of_systems: tuple[Interpreter, ...] = ()
 
-    def python(self, name: str) -> Interpreter | None:
-        """The newest CPython of a series, "3.12" or "3.14t", or None."""
-        return next((p for p in self.pythons if series(p.version) == name), None)
+    def python(self, name: str, system: str = HOST) -> Interpreter | None:
+        """The CPython of a series, "3.12" or "3.14t", or None: the running one, else the newest."""
+        here = (self.running, *self.pythons)
+        found = (p for p in (*here, *self.of_systems) if p.system == system)
+        return next((p for p in found if series(p.version) == name), None)
 
 
 def find_pythons() -> tuple[Interpreter, ...]:
@@ -96,11 +103,25 @@ def find_pythons() -> tuple[Interpreter, ...]:
     # Each program is started three times: not under every one of its names, nor pyenv's scripts.
     finder = findpython.Finder(no_same_file=True)
     finder.add_provider(PathProvider(sorted(interpreters_folder().glob("*/bin"))))
+    return _newest_first(finder, HOST)
+
+
+def find_pythons_of_systems() -> tuple[Interpreter, ...]:
+    """Every CPython that `nox -s interpreters` has put on another system."""
+    found: list[Interpreter] = []
+    for folder in sorted(interpreters_folder().with_name("systems").glob("*/bin")):
+        finder = findpython.Finder(no_same_file=True, selected_providers=[])
+        finder.add_provider(PathProvider([folder]))
+        found += _newest_first(finder, folder.parent.name)
+    return tuple(found)
+
+
+def _newest_first(finder: findpython.Finder, system: str) -> tuple[Interpreter, ...]:
     found: dict[str, Interpreter] = {}
     for python in finder.find_all(allow_prereleases=False):
         if python.implementation.lower() == "cpython":
             version = f"{python.version}{'t' if python.freethreaded else ''}"
-            found.setdefault(version, Interpreter(Path(python.executable), version))
+            found.setdefault(version, Interpreter(Path(python.executable), version, system))
     return tuple(sorted(found.values(), key=lambda p: number(p.version), reverse=True))
 
 
@@ -200,4 +221,5 @@ def this_machine() -> Machine:
         platform=this_platform(),
         gpu=shutil.which("nvidia-smi") is not None,
         nvcc=nvcc,
+        of_systems=find_pythons_of_systems(),
     )

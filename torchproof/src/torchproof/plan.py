@@ -25,6 +25,7 @@ SELECTABLE = (
     "packages",
     "platform",
     "level",
+    "system",
     "id",
 )
 
@@ -45,6 +46,7 @@ class Row:
     line: int
     platform: str = HOME
     level: str = HOST
+    system: str = HOST
 
     @property
     def id(self) -> str:
@@ -53,6 +55,7 @@ class Row:
         odd = "-real" if self.packages == "real" else ""
         odd += f"-{self.platform}" if self.platform != HOME else ""
         odd += f"-{self.level}" if self.level != HOST else ""
+        odd += f"-{self.system}" if self.system != HOST else ""
         return f"torch{self.torch}-py{self.python}-{self.binding}-{self.compiler}-{cuda}{odd}"
 
 
@@ -86,9 +89,9 @@ def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
     Raises:
         ConfigError: the line names a torch that is not in the file.
     """
-    for name, python, binding, compiler, cuda, platform, level in itertools.product(
+    for name, python, binding, compiler, cuda, platform, level, system in itertools.product(
         *(spec.torch, spec.python, spec.binding, spec.compiler, spec.cuda, spec.platform),
-        spec.level,
+        *(spec.level, spec.system),
     ):
         try:
             found = releases(matrix, name, binding, python)
@@ -108,6 +111,7 @@ def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
                 line=spec.line,
                 platform=platform,
                 level=level,
+                system=system,
             )
 
 
@@ -150,8 +154,7 @@ def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
         yield Placed(row, None, None, missing)
         return
     version = series(machine.running.version) if row.python == "running" else row.python
-    running = machine.running if series(machine.running.version) == version else None
-    python = running or machine.python(version)
+    python = machine.python(version, row.system)
     supported = [c for c in machine.compilers if _supports(matrix, c)]
     if row.compiler == "each":
         compilers = [c.label for c in supported] or ["g++"]
@@ -182,7 +185,10 @@ def _missing(
     if row.python not in matrix.release(row.torch).every_python:
         return f"torch {row.torch} has no wheel for CPython {row.python}"
     if python is None:
-        return f"no CPython {row.python} on this machine"
+        if row.system == HOST:
+            return f"no CPython {row.python} on this machine"
+        needed = f"`nox -s interpreters -- --on {row.system} PREFIX` puts one there"
+        return f"no CPython {row.python} on {row.system}: {needed}"
     if compiler is None:
         return f"no {row.compiler} on this machine, or one outside the bounds of matrix.toml"
     if row.cuda != "cpu" and (machine.nvcc is None or machine.nvcc.release != row.cuda):

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchproof import page, processor, proofs, results
-from torchproof.config import load
+from torchproof.config import HOST, load
 from torchproof.files import read_json, write_atomically, write_json
 from torchproof.progress import STYLES
 from torchproof.results import NOT_RUN
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from torchproof.plan import Placed
+    from torchproof.plan import Placed, Row
     from torchproof.results import Result
 
 DASH = "—"
@@ -111,7 +111,7 @@ def cells(result: Result) -> tuple[str, ...]:
     artifact, tests, worst = result.artifact, result.tests, result.worst
     return (
         result.torch + MARKS.get(result.packages, ""),
-        result.python,
+        python_on(result),
         result.binding,
         result.compiler if result.cuda == "cpu" else f"{result.compiler} CUDA {result.cuda}",
         result.level,
@@ -123,6 +123,11 @@ def cells(result: Result) -> tuple[str, ...]:
     )
 
 
+def python_on(row: Row | Result) -> str:
+    """The Python, and the system that it starts on where that is not the machine's own."""
+    return row.python if row.system == HOST else f"{row.python} on {row.system}"
+
+
 def plan_table(placed: Iterable[Placed]) -> Table:
     """The rows to be, and what is missing for some."""
     table = Table(expand=False)
@@ -132,5 +137,6 @@ def plan_table(placed: Iterable[Placed]) -> Table:
     for each in placed:
         row = each.row
         here = Text(each.missing or "yes", style="yellow" if each.missing else "green")
-        table.add_row(*(str(getattr(row, field)) for field in fields), here)
+        known = {field: str(getattr(row, field)) for field in fields} | {"python": python_on(row)}
+        table.add_row(*known.values(), here)
     return table

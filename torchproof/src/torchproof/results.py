@@ -61,7 +61,8 @@ class Speed:
 class Result:
     """A row's outcome. `status`: passed, failed, not run; `reason` says why unless passed.
 
-    `processor` is what it ran on, `in_use` what each library used of it, in the library's words.
+    `processor` is what it ran on, `in_use` what each library used of it, in the library's words;
+    `libc` is the C library its Python started on.
     """
 
     id: str
@@ -76,6 +77,8 @@ class Result:
     odd: str
     key: str
     level: str = HOST
+    system: str = HOST
+    libc: str | None = None
     status: str = NOT_RUN
     reason: str = ""
     finished: str = ""
@@ -153,6 +156,7 @@ def begin(row: Row, key: str = "", processor: dict[str, Any] | None = None) -> R
         odd=row.reason,
         key=key,
         level=row.level,
+        system=row.system,
         processor=processor,
     )
 

@@ -57,10 +57,11 @@ SIGNALS = {
 # What shows that the extension loads, and what each library then uses of the processor.
 PROBE = """
 if __name__ == "__main__":
-    import json, torch
+    import json, os, torch
     import NAME
+    libc = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform == "linux" else None
     libraries = {**OWN, **in_use()}
-    print(json.dumps({"processor": read().to_json(), "in_use": libraries}))
+    print(json.dumps({"processor": read().to_json(), "in_use": libraries, "libc": libc}))
 """
 
 

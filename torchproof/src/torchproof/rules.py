@@ -46,6 +46,7 @@ def names(matrix: Matrix) -> Iterator[Violation]:
             ("packages", {spec.packages}, set(PACKAGES)),
             ("platform", set(spec.platform), platforms),
             ("level", set(spec.level), {HOST, *(level.name for level in matrix.levels)}),
+            ("system", set(spec.system), {HOST, *(system.name for system in matrix.systems)}),
         ):
             for name in sorted(given - known):
                 expected = ", ".join(sorted(known))
