@@ -18,8 +18,9 @@ struct Constants<float> {
   static constexpr int kMantissa = 23;
   static constexpr int kLift = 64;
   static constexpr float kUnlift = 0x1p-64f;
-  static constexpr float kLowest = -104.0f;  // exp of less is 0
-  static constexpr float kHighest = 89.0f;   // exp of more is infinity
+  static constexpr float kLowest = -104.0f;    // exp of less is 0
+  static constexpr float kHighest = 89.0f;     // exp of more is infinity
+  static constexpr float kSaturated = -20.0f;  // expm1 of less is -1
   // (expm1(r) - r) / r^2 for |r| <= ln(2) / 2
   static constexpr float kExpm1[] = {0.5f,          0.16666667f,   0.041666463f,
                                      0.0083333105f, 0.0013933731f, 0.00019891080f};
@@ -37,6 +38,7 @@ struct Constants<double> {
   static constexpr double kUnlift = 0x1p-128;
   static constexpr double kLowest = -746.0;
   static constexpr double kHighest = 710.0;
+  static constexpr double kSaturated = -40.0;
   static constexpr double kExpm1[] = {
       0x1.0000000000000p-1,  0x1.5555555555557p-3,  0x1.5555555555556p-5,  0x1.11111111100bep-7,
       0x1.6c16c16c162c3p-10, 0x1.a01a01abf85abp-13, 0x1.a01a01a6e1e2ap-16, 0x1.71de01fdbf9cap-19,
@@ -191,10 +193,12 @@ LLTM_INLINE V sigmoid_of(V x) {
   return quotient_of<T>(above, sum);
 }
 
-// -m / (2 + m) with m = expm1(-2 |x|).
+// -m / (2 + m) with m = expm1(-2 |x|). The cell state grows with the steps, for nothing is
+// forgotten: beyond what makes m -1, exp(-2 |x|) would become subnormal, which costs Intel's
+// processors more than all the rest.
 template <class T, class V>
 LLTM_INLINE V tanh_of(V x) {
-  const auto [q, scale] = scaled_exp<T>(T(2) * negative(x));
+  const auto [q, scale] = scaled_exp<T>(clamp_low(T(2) * negative(x), Constants<T>::kSaturated));
   auto m = exact_sum(scale - T(1), scale * q.value);
   m.low += scale * q.low;
   auto sum = exact_sum(broadcast(T(2)), m.value);
