@@ -108,33 +108,36 @@ void transpose(const Transpose<T>& args) {
 // The weights are broadcast and the batch fills the vectors, so x comes transposed and padded; the
 // pre-activations come out with the batch as their last dimension and are turned at the end.
 
-constexpr int kBatchVectors = kVectorBytes == 64 ? 1 : 2;
+constexpr int kBatchVectors = kVectorBytes == 64 ? 1 : 2;  // x is padded to a multiple of
 
 // Beyond, packing the weights costs less than broadcasting them for every block of rows.
 constexpr int64_t kMostRows = kVectorBytes == 64 ? 512 : 64;
 
-template <class Gates, class T>
-struct Turned {
+template <class Gates, class T, int Vectors>
+struct BatchBlock {
   using C = compute_t<T>;
-  static constexpr int kStates = kWidth<T>, kBatch = kBatchVectors * kWidth<T>;
-  alignas(kVectorBytes) C turned[kStates][kBatch];
+  static constexpr int kStates = kWidth<T>, kBatch = Vectors * kWidth<T>;
+  alignas(kVectorBytes) C transposed[Gates::kGates][kStates][kBatch];
   alignas(kVectorBytes) C z[Gates::kGates][kBatch][kStates];
 
   // Every gate of `states` states from `column` on, for the block of x.
   void compute(const CellForward<T>& args, int64_t column, int64_t states, const C* x) {
     for (int gate = 0; gate < Gates::kGates; ++gate) {
-      const int64_t first = gate * args.gates.state + column;
+      const C* weights = args.weights + (gate * args.gates.state + column) * args.weights_stride;
       for (int64_t state = 0; state < states; state += kTileRows) {
-        const TileOperands<C> operands{args.weights + (first + state) * args.weights_stride,
+        const TileOperands<C> operands{weights + state * args.weights_stride,
                                        args.weights_stride,
                                        1,
                                        x,
                                        args.x_stride,
                                        args.depth};
-        tile_of<C, kBatchVectors>(at_most(kTileRows, states - state))(operands, turned[state],
-                                                                      false);
+        tile_of<C, Vectors>(at_most(kTileRows, states - state))(operands, transposed[gate][state],
+                                                                false);
       }
-      transpose_into(&turned[0][0], kBatch, kStates, kBatch, &z[gate][0][0], kStates, kStates);
+    }
+    for (int gate = 0; gate < Gates::kGates; ++gate) {
+      transpose_into(&transposed[gate][0][0], kBatch, kStates, kBatch, &z[gate][0][0], kStates,
+                     kStates);
     }
   }
 };
@@ -143,20 +146,37 @@ template <class Gates, class T>
 struct ManyRows {
   const CellForward<T>& args;
 
+  // As many vectors of the batch at a time as the tile is fastest with, and never one alone that
+  // could go with others.
   template <class Lanes>
   void run(int64_t column, Lanes lanes) const {
-    constexpr int64_t batch = Turned<Gates, T>::kBatch;
-    const int64_t states = at_most(kWidth<T>, args.gates.state - column);
-    Turned<Gates, T> turned;
-    for (int64_t first = 0; first < args.gates.rows; first += batch) {
-      turned.compute(args, column, states, args.x + first);
-      const int64_t rows = at_most(batch, args.gates.rows - first);
-      for (int64_t row = 0; row < rows; ++row) {
-        vector_t<T> z[Gates::kGates];
-#pragma GCC unroll 4
-        for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(turned.z[gate][row]);
-        finish_forward<Gates>(args.gates, first + row, column, z, lanes);
+    const int64_t vectors = args.x_stride / kWidth<T>;
+    for (int64_t at = 0; at < vectors;) {
+      const int64_t left = vectors - at;
+      if (left >= 3 && left != 4) {
+        run_block<3>(column, at * kWidth<T>, lanes);
+        at += 3;
+      } else if (left >= 2) {
+        run_block<2>(column, at * kWidth<T>, lanes);
+        at += 2;
+      } else {
+        run_block<1>(column, at * kWidth<T>, lanes);
+        at += 1;
       }
+    }
+  }
+
+  template <int Vectors, class Lanes>
+  void run_block(int64_t column, int64_t first, Lanes lanes) const {
+    const int64_t states = at_most(kWidth<T>, args.gates.state - column);
+    BatchBlock<Gates, T, Vectors> block;
+    block.compute(args, column, states, args.x + first);
+    const int64_t rows = at_most(Vectors * kWidth<T>, args.gates.rows - first);
+    for (int64_t row = 0; row < rows; ++row) {
+      vector_t<T> z[Gates::kGates];
+#pragma GCC unroll 4
+      for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(block.z[gate][row]);
+      finish_forward<Gates>(args.gates, first + row, column, z, lanes);
     }
   }
 };
