@@ -34,13 +34,20 @@ struct SequenceForward {
   const T* bias;     // [3S] or null
   const T* h0;       // [B, S]
   const T* c0;       // [B, S]
-  // [chunk, B, 3S] the input's share of the pre-activations of that many steps; may be `gates`
+  // [chunk, B, 3S] the input's share of the pre-activations of that many steps, or `gates`,
+  // [T, B, 3S]
   cpu::compute_t<T>* projected;
+  bool in_place;  // the latter
   int64_t chunk;
   T* output;  // [T, B, S]
   T* c_n;     // [B, S]
   T* cells;   // [T, B, S] or null
   T* gates;   // [T, B, 3S] or null
+
+  // The input's share of the pre-activations of the chunk that begins with step `first`.
+  cpu::compute_t<T>* share(int64_t first) const {
+    return in_place ? projected + first * sizes.cell.batch * 3 * sizes.cell.state : projected;
+  }
 };
 
 template <class T>

@@ -73,15 +73,15 @@ int64_t packed_size(int64_t state, int64_t vectors) {
   return kernels.panels(state, vectors) * vectors * kernels.width * 3 * state;
 }
 
-// Where pre-activations are wider than what is saved, so many steps of them at a time that they
-// stay in a core's own cache, and rows enough for a product to be worth packing for.
+// So many steps' pre-activations at a time that they stay in a core's own cache until they are
+// read, and rows enough for a product to be worth packing for.
 constexpr int64_t kChunkBytes = 1 << 20, kChunkRows = 128;
 
 template <class T>
 int64_t projected_steps(const SequenceSizes& sizes) {
-  if (is_computed_in<T>) return sizes.steps;
   const int64_t batch = sizes.cell.batch;
-  const int64_t bytes = batch * 3 * sizes.cell.state * static_cast<int64_t>(sizeof(float));
+  const int64_t bytes =
+      batch * 3 * sizes.cell.state * static_cast<int64_t>(sizeof(cpu::compute_t<T>));
   const int64_t steps = std::max(kChunkBytes / bytes, (kChunkRows + batch - 1) / batch);
   return std::min(steps, sizes.steps);
 }
@@ -93,7 +93,7 @@ void project_inputs(const SequenceForward<T>& args, int64_t first) {
   const int64_t rows = std::min(args.chunk, args.sizes.steps - first) * batch;
   const int64_t features = args.sizes.cell.features, state = args.sizes.cell.state;
   const auto weights = dense(args.weights, 3 * state, state + features);
-  multiply<Api>(dense(args.projected, rows, 3 * state),
+  multiply<Api>(dense(args.share(first), rows, 3 * state),
                 dense(args.input + first * batch * features, rows, features),
                 weights.column_range(state, features).transposed());
 }
@@ -141,7 +141,7 @@ class ForwardSteps {
     for (int64_t t = first; t < last; ++t) {
       T* new_cell = args_.cells ? args_.cells + t * plane : args_.c_n;
       T* gates = args_.gates ? args_.gates + t * 3 * plane : nullptr;
-      product_.step(t, {batch, state, args_.alpha, args_.projected + (t - first) * 3 * plane,
+      product_.step(t, {batch, state, args_.alpha, args_.share(first) + (t - first) * 3 * plane,
                         args_.bias, cell_, args_.output + t * plane, new_cell, gates, nullptr});
       cell_ = new_cell;
     }
@@ -201,6 +201,7 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
                                   Api::template data<T>(h0),
                                   Api::template data<T>(c0),
                                   in_place ? in_place : projected.data(),
+                                  in_place != nullptr,
                                   chunk,
                                   output,
                                   Api::template mutable_data<T>(result.c_n),
