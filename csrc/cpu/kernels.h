@@ -122,10 +122,13 @@ struct Product {
 };
 
 // A transposed a is packed, this many rows of c at a time: as many as a thread's stack has room
-// for, since b is packed anew for each such block. One that is not transposed is read where it is.
+// for, since b is packed anew for each such block. One that is not transposed is read where it is,
+// from a second-level cache, half a megabyte of it: rows at strides of a power of two or nearly
+// reach only part of a cache, and a full megabyte was read again from behind a cache of two.
 template <class T>
 constexpr int64_t kTurnedRows = 1024 / sizeof(T);
-constexpr int64_t kStraightRows = 1024;
+template <class T>
+constexpr int64_t kStraightRows = 2048 / sizeof(T);
 
 // Terms of a product's sums whose operands are in the caches at a time.
 constexpr int64_t kDepthBlock = 256;
@@ -152,7 +155,7 @@ struct MatrixProduct {
   int64_t c_row_stride;
   int64_t sum_block;  // terms that are summed before they are added as one, at most kDepthBlock
 
-  int64_t row_block() const { return a_row_stride == 1 ? kTurnedRows<T> : kStraightRows; }
+  int64_t row_block() const { return a_row_stride == 1 ? kTurnedRows<T> : kStraightRows<T>; }
   int64_t row_blocks() const { return (rows + row_block() - 1) / row_block(); }
 };
 

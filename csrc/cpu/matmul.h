@@ -48,11 +48,21 @@ struct Block {
       operands.a = packed_a
                        ? packed_a + i * depth
                        : args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride;
+      fetch(to, count);
       tile_of<T, vectors>(count)(operands, &sums.at[0][0][0], false);
       if (depth_at > 0) {
         write<true>(sums, to, count, columns);
       } else {
         write<false>(sums, to, count, columns);
+      }
+    }
+  }
+
+  // The lines of c, which the tile's time is long enough for.
+  LLTM_INLINE void fetch(const T* c, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i) {
+      for (int v = 0; v < kProductVectors; ++v) {
+        __builtin_prefetch(c + i * args.c_row_stride + v * kWidth<T>, 1);
       }
     }
   }
@@ -83,14 +93,18 @@ struct Block {
   }
 };
 
-// Rows of a transposed a, packed for the tiles: [tile][depth][kTileRows].
+// Rows of a transposed a, packed for the tiles: [tile][depth][kTileRows]. A strip of the depth at a
+// time, so that each line and page of a is read while it is at hand.
 template <class T>
 void pack_rows(const MatrixProduct<T>& args, int64_t row, int64_t rows, int64_t depth_at,
                int64_t depth, T* to) {
-  for (int64_t i = 0; i < rows; i += kTileRows) {
-    pack_panel(args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride,
-               args.a_column_stride, args.a_row_stride, depth, at_most(kTileRows, rows - i),
-               int64_t{kTileRows}, to + i * depth);
+  constexpr int64_t strip = 16;
+  for (int64_t k = 0; k < depth; k += strip) {
+    for (int64_t i = 0; i < rows; i += kTileRows) {
+      pack_panel(args.a + (row + i) * args.a_row_stride + (depth_at + k) * args.a_column_stride,
+                 args.a_column_stride, args.a_row_stride, at_most(strip, depth - k),
+                 at_most(kTileRows, rows - i), int64_t{kTileRows}, to + i * depth + k * kTileRows);
+    }
   }
 }
 
