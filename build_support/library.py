@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -16,7 +17,7 @@ from setuptools import Extension
 from torch.utils import cpp_extension
 
 from build_support import cuda
-from build_support.variant import BINDING, CUDA, DEBUG, package_version
+from build_support.variant import BINDING, CUDA, DEBUG, PACKAGER, package_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,11 +216,17 @@ class Build(cpp_extension.BuildExtension):
         super().run()
         for ext in self.extensions:
             path = Path(self.get_ext_fullpath(ext.name))
-            path.with_name("build.json").write_text(describe(), encoding="utf-8")
+            path.with_name("build.json").write_text(describe(path.parent), encoding="utf-8")
 
 
-def describe() -> str:
-    """``build.json``; its fields are those of ``lltm._library.Build``."""
+def describe(folder: Path) -> str:
+    """``build.json`` for the libraries in a folder; its fields are those of ``lltm._build.Build``.
+
+    The sizes and hashes let ``import lltm`` refuse a truncated library, which would end the process
+    that maps it. A packager may change a library after this, so that none is noted for one.
+    """
+    names = [] if PACKAGER else [LIBRARY, CUDA_LIBRARY] if CUDA else [LIBRARY]
+    contents = {name: (folder / name).read_bytes() for name in names}
     fields = {
         "version": package_version(),
         "binding": BINDING,
@@ -233,6 +240,10 @@ def describe() -> str:
         "driver": cuda.driver() if CUDA else None,
         "platform": f"{sys.platform}-{platform.machine().lower()}",
         "debug": DEBUG,
+        "libraries": {
+            name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in contents.items()
+        },
     }
     return json.dumps(fields, indent=2) + "\n"
 

@@ -11,21 +11,29 @@ from build_support import cuda
 
 ROOT = Path(__file__).absolute().parent.parent
 BINDINGS = ("stable", "native")
-BINDING = os.environ.get("LLTM_BINDING", "stable")
+BINDING = os.environ.get("LLTM_BINDING") or "stable"
 CUDA = os.environ.get("LLTM_CUDA") == "1"
 DEBUG = os.environ.get("LLTM_DEBUG") == "1"
+# Who installs the build into a package: it names variants in its own way, and may change the
+# library after the build.
+PACKAGER = os.environ.get("LLTM_PACKAGER") or None
 
 if BINDING not in BINDINGS:
     raise SystemExit(f"LLTM_BINDING must be {' or '.join(BINDINGS)}, got {BINDING!r}")
 
 
 def package_version() -> str:
-    """The version, marked with its torch where it serves one torch only, and with its CUDA."""
+    """The version, marked with its torch where it serves one torch only, and with its CUDA.
+
+    A packager has marks of its own, in the package's name and build string.
+    """
     text = (ROOT / "lltm" / "_version.py").read_text(encoding="utf-8")
     match = re.search(r'__version__ = "(.+)"', text)
     if match is None:
         raise SystemExit('lltm/_version.py: expected a line __version__ = "...", found none')
     version = match.group(1)
+    if PACKAGER:
+        return version
     marks = []
     if BINDING == "native":
         major, minor = installed_version("torch").split(".")[:2]

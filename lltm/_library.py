@@ -7,13 +7,14 @@ sentence, because loading it can end the process.
 from __future__ import annotations
 
 import functools
-import json
 import platform
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
+from lltm._build import REINSTALL, Build
+from lltm._integrity import damage
 
 DIRECTORY = Path(__file__).parent / "lib"
 NAMES = {"linux": "liblltm.so", "darwin": "liblltm.dylib", "win32": "lltm.dll"}
@@ -23,62 +24,6 @@ REBUILD = (
     "rebuild it for this torch with `pip install --force-reinstall --no-build-isolation "
     "--no-binary lltm lltm`"
 )
-
-
-@dataclass(frozen=True)
-class Build:
-    """What a library says of itself (``build.json`` beside it, written when it was built).
-
-    Attributes:
-        version: lltm's version.
-        binding: ``stable`` (torch's stable ABI) or ``native`` (one torch only).
-        torch: version of the torch whose headers it was built on.
-        torch_target: oldest torch a stable build runs on, ``None`` for a native one.
-        compiler: name and version.
-        cxx_standard: the C++ standard it was compiled to, such as ``c++17``.
-        instruction_sets: the CPU kernels' variants, weakest first.
-        cuda: CUDA version it was compiled with, or ``None``.
-        cuda_architectures: such as ``sm_90``.
-        driver: the oldest NVIDIA driver its CUDA kernels run on, or ``None``.
-        platform: such as ``linux-x86_64``.
-        debug: whether it carries debug information and assertions.
-    """
-
-    version: str
-    binding: str
-    torch: str
-    torch_target: str | None
-    compiler: str
-    cxx_standard: str
-    instruction_sets: tuple[str, ...]
-    cuda: str | None
-    cuda_architectures: tuple[str, ...]
-    driver: str | None
-    platform: str
-    debug: bool
-
-    @staticmethod
-    def read(path: Path) -> Build:
-        """Read a ``build.json``.
-
-        Raises:
-            ImportError: the file is missing or not what a build writes.
-        """
-        try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            fields["instruction_sets"] = tuple(fields["instruction_sets"])
-            fields["cuda_architectures"] = tuple(fields["cuda_architectures"])
-            return Build(**fields)
-        except FileNotFoundError:
-            raise ImportError(
-                f"lltm was installed without its compiled library ({path} is missing); build it "
-                "with `pip install .` in the source tree, and import lltm from elsewhere"
-            ) from None
-        except (ValueError, TypeError, KeyError) as error:
-            raise ImportError(
-                f"{path} is damaged ({error}); reinstall lltm with "
-                "`pip install --force-reinstall lltm`"
-            ) from None
 
 
 def host_platform() -> str:
@@ -123,6 +68,15 @@ def build() -> Build:
     return Build.read(DIRECTORY / "build.json")
 
 
+def _check_whole(description: Build, path: Path) -> None:
+    try:
+        problem = damage(path, description.libraries.get(path.name))
+    except OSError as error:
+        problem = str(error)
+    if problem is not None:
+        raise ImportError(f"{path} is damaged ({problem}); {REINSTALL}")
+
+
 @functools.cache
 def load() -> Build:
     """Load the installed library, once, and return its description.
@@ -135,6 +89,7 @@ def load() -> Build:
     if (reason := objection(description, torch.__version__)) is not None:
         raise ImportError(reason)
     path = DIRECTORY / NAMES.get(sys.platform, NAMES["linux"])
+    _check_whole(description, path)
     try:
         torch.ops.load_library(path)
     except OSError as error:
@@ -163,8 +118,10 @@ def load_cuda() -> bool:
     description = build()
     if description.cuda is None or torch.version.cuda is None:
         return False
+    path = DIRECTORY / CUDA_NAME
+    _check_whole(description, path)
     try:
-        torch.ops.load_library(DIRECTORY / CUDA_NAME)
+        torch.ops.load_library(path)
     except OSError as error:
         raise ImportError(
             f"lltm's CUDA kernels (CUDA {description.cuda}) cannot be loaded beside torch "

@@ -190,7 +190,7 @@ def select(name: str | None, input: Tensor) -> Backend:
     """
     if not isinstance(input, Tensor):
         raise TypeError(f"input must be a Tensor, got {type(input).__name__}")
-    name = name or os.environ.get(ENVIRONMENT)
+    name = name or os.environ.get(ENVIRONMENT) or None  # set to nothing is not set
     device = input.device.type
     if name is None:
         if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning

@@ -8,6 +8,7 @@ and nvcc, ``jit_cuda`` has the CUDA kernels for exactly that GPU.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -15,12 +16,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from lltm import _jit_cuda, _library, backends, ops
+from lltm._jit_cache import Cache
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 NAMESPACE = "lltm_jit"
+LIBRARY = f"{NAMESPACE}{'.pyd' if sys.platform == 'win32' else '.so'}"
+"""As torch.utils.cpp_extension names it."""
 BINDING = "native/binding.cpp"
 KERNEL_SETS = {"AVX2": "avx2", "AVX512": "avx512"}
 """Those of csrc/cpu, by what torch calls the processors they are for; ``baseline`` is for all."""
@@ -131,33 +139,61 @@ def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str
     )
 
 
-def _build_and_load(verbose: bool, optimise: tuple[str, ...]) -> None:
+def _acquire(directory: Path) -> FileLock:
+    """The lock on a build's folder, waited for with a message while another process holds it."""
     from filelock import FileLock, Timeout  # noqa: PLC0415 - torch's own dependency
 
-    without_gpu = _jit_cuda.why_not()
-    gpu = None if without_gpu else _jit_cuda.architecture()
-    directory = build_directory(optimise, gpu)
     directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory / "lltm.lock")
     told = False
     while True:
         try:
             lock.acquire(timeout=0 if not told else POLL_SECONDS)
-            break
+            return lock
         except Timeout:
             if not told:
                 _say(f"another process is building in {directory}; waiting for it")
             told = True
+
+
+def _load_finished(cache: Cache, error: OSError) -> None:
+    """Where nothing can be written: what was built there before, if these sources gave it."""
+    if not cache.is_finished():
+        raise ImportError(
+            f"lltm.jit.load() cannot write to {cache.directory} ({error}), and there is no "
+            f"finished build of these sources in it; name another folder in TORCH_EXTENSIONS_DIR"
+        ) from None
+    torch.ops.load_library(cache.directory / cache.library)
+
+
+def _build(cache: Cache, verbose: bool, optimise: tuple[str, ...], gpu: str | None) -> None:
+    """Compile what changed, and load it; the folder's lock is held."""
+    _take_over(cache.directory)
+    if damaged := cache.remove_damaged():
+        _say(f"building {', '.join(damaged)} again: damaged since they were built")
+    _compile(cache.directory, verbose, optimise, gpu)
+    with contextlib.suppress(OSError):  # a full disk: the next call will link again
+        cache.note()
+
+
+def _build_and_load(verbose: bool, optimise: tuple[str, ...]) -> None:
+    without_gpu = _jit_cuda.why_not()
+    gpu = None if without_gpu else _jit_cuda.architecture()
+    cache = Cache(build_directory(optimise, gpu), LIBRARY, source_directory())
+    start = time.perf_counter()
     try:
-        _take_over(directory)
-        start = time.perf_counter()
-        _compile(directory, verbose, optimise, gpu)
-        if verbose and without_gpu:
-            _say(f"without CUDA kernels: {without_gpu}")
-        if verbose:
-            _say(f"ready in {time.perf_counter() - start:.1f} s")
-    finally:
-        lock.release()
+        lock = _acquire(cache.directory)
+    except OSError as error:
+        _load_finished(cache, error)
+    else:
+        try:
+            _build(cache, verbose, optimise, gpu)
+        finally:
+            lock.release()
+    if verbose and without_gpu:
+        _say(f"without CUDA kernels: {without_gpu}")
+    if verbose:
+        _say(f"ready in {time.perf_counter() - start:.1f} s")
     ops.register(NAMESPACE, native=True)
     _library.announce("jit", NAMESPACE)
     if gpu:
@@ -170,9 +206,10 @@ def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backend
     """Build and load the native binding for exactly this machine's torch and processor.
 
     The first call compiles (about half a minute); a later one, in any process, compiles only what
-    changed. A lock left by a killed build is taken over; one held by a living process is waited
-    for, with a message. The CUDA kernels are compiled, too, where torch has CUDA and sees a GPU and
-    nvcc is found; ``verbose`` tells why not.
+    changed or was damaged since. A lock left by a killed build is taken over; one held by a living
+    process is waited for, with a message. A finished build needs no folder that can be written. The
+    CUDA kernels are compiled, too, where torch has CUDA and sees a GPU and nvcc is found;
+    ``verbose`` tells why not.
 
     Args:
         verbose: show the compiler's commands.
@@ -183,7 +220,8 @@ def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backend
         there are CUDA kernels: tensors on the GPU go to it unless another one is named.
 
     Raises:
-        ImportError: the sources or ninja are missing, or a compiler failed; says which.
+        ImportError: the sources or ninja are missing, a compiler failed, or there is no finished
+            build and no folder to write one to; says which.
 
     Source: PyTorch tutorial "Custom C++ and CUDA Extensions", ``torch.utils.cpp_extension.load``.
     """
@@ -191,7 +229,7 @@ def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backend
         if "jit" not in _library.namespaces():
             try:
                 _build_and_load(verbose, optimise)
-            except RuntimeError as error:
+            except (RuntimeError, OSError) as error:
                 raise ImportError(
                     f"lltm.jit.load() could not build for torch {torch.__version__}: {error}"
                 ) from error

@@ -2,7 +2,8 @@
 
 pip notes the folder it installed from in direct_url.json: a path of the build machine. The linker
 hashes the prefix, which conda's flags have as a run path, into the build id: the one thing in which
-two builds would differ.
+two builds would differ. conda-build and rattler-build set the library's run path after this script,
+and name the variant themselves: LLTM_PACKAGER leaves both out of what is built.
 """
 
 import csv
@@ -14,6 +15,7 @@ from pathlib import Path
 
 COMMAND = (sys.executable, "-m", "pip", "install", ".", "-vv", "--no-deps", "--no-build-isolation")
 
+os.environ["LLTM_PACKAGER"] = "conda"
 if sys.platform == "linux":
     os.environ["LDFLAGS"] = f"{os.environ.get('LDFLAGS', '')} -Wl,--build-id=none"
 subprocess.run(COMMAND, check=True)

@@ -7,11 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import lltm
+from lltm._integrity import Recorded
 
 SECONDS = 600
 """A fresh interpreter that has not ended by then hangs."""
@@ -49,6 +50,10 @@ class InstalledCopy:
         """Change what the library says of itself."""
         fields = json.loads(self.description.read_text(encoding="utf-8"))
         self.description.write_text(json.dumps(fields | changes), encoding="utf-8")
+
+    def record(self) -> None:
+        """Note the library's size and hash, which a packager's build leaves out."""
+        self.describe(libraries={self.library.name: asdict(Recorded.of(self.library))})
 
     def environment(self) -> dict[str, str]:
         scripts = str(Path(sys.executable).parent)

@@ -252,6 +252,8 @@ def test_backend_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLTM_BACKEND", "nonsense")
     with pytest.raises(ValueError, match="got 'nonsense'"):
         lltm.lltm_cell(*arguments)
+    monkeypatch.setenv("LLTM_BACKEND", "")
+    assert lltm.backends.select(None, arguments.input).name == "fused"
     monkeypatch.delenv("LLTM_BACKEND")
     assert lltm.backends.select(None, arguments.input).name == "fused"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,76 @@ def test_after_a_killed_build_a_change_compiles_only_what_it_touches(copy: Insta
     assert not lock.exists()
     after = times(copy)
     assert {name for name in after if after[name] != before[name]} == {"kernels.o"}
+
+
+def test_what_was_damaged_is_built_again(copy: InstalledCopy) -> None:
+    """Half a library would end the process with SIGBUS, and half an object every later build."""
+    library, kernels = folder(copy) / jit.LIBRARY, folder(copy) / "kernels.o"
+    for path in (library, kernels):
+        before = path.read_bytes()
+        path.write_bytes(before[: len(before) // 2])
+        assert f"building {path.name} again: damaged since" in load(copy)
+        assert path.stat().st_size == len(before)
+    flipped = bytearray(library.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    library.write_bytes(flipped)
+    assert f"building {library.name} again" in load(copy)
+    assert load(copy) == ""
+
+
+def test_a_library_that_nobody_finished_is_linked_again(copy: InstalledCopy) -> None:
+    """As a build that was killed between the linker and the note leaves it."""
+    (note,) = folder(copy).glob("*.json")
+    note.write_text("{", encoding="utf-8")
+    library = folder(copy) / jit.LIBRARY
+    library.write_bytes(library.read_bytes()[:1000])
+    before = times(copy)
+    assert load(copy) == ""
+    assert times(copy) == before
+
+
+READ_ONLY = """
+import errno, filelock, os
+def refuse(*args, **kwargs):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+filelock.FileLock.acquire = refuse
+"""
+"""A read-only file system, as far as lltm.jit meets it: root may write to any folder."""
+
+
+def contents(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_a_finished_build_is_used_where_nothing_can_be_written(copy: InstalledCopy) -> None:
+    before = contents(folder(copy))
+    result = copy.run("-c", READ_ONLY + LOAD)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.split()[-1] == "jit"
+    assert contents(folder(copy)) == before
+
+
+@pytest.mark.parametrize("what", ["nothing", "damaged", "other sources"])
+def test_no_finished_build_and_nothing_can_be_written(
+    copy: InstalledCopy, tmp_path: Path, what: str
+) -> None:
+    other = InstalledCopy(copy.site, tmp_path / "cache")
+    other.cache.mkdir()
+    source = copy.package / "csrc" / "contract.h"
+    before = source.read_text(encoding="utf-8")
+    if what != "nothing":
+        shutil.copytree(folder(copy), other.cache / folder(copy).name)
+    if what == "damaged":
+        (folder(other) / jit.LIBRARY).write_bytes(b"")
+    if what == "other sources":
+        source.write_text(before + "// another one\n", encoding="utf-8")
+    result = other.run("-c", READ_ONLY + "import lltm; lltm.jit.load()")
+    source.write_text(before, encoding="utf-8")
+    assert result.returncode == 1
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: lltm.jit.load() cannot write to ")
+    assert "Read-only file system" in last
+    assert "TORCH_EXTENSIONS_DIR" in last
 
 
 def test_a_compiler_that_fails_is_an_import_error(tmp_path: Path) -> None:

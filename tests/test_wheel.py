@@ -1,0 +1,48 @@
+"""The same sources are the same wheel, wherever and whenever it is built."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import lltm
+
+ROOT = Path(__file__).parents[1]
+BUILT = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "build_support", "csrc", "lltm")
+
+
+def wheel(folder: Path, time: int) -> Path:
+    """Pack the installed library from a clone whose files have that time; nothing is compiled."""
+    for name in FILES:
+        source, target = ROOT / name, folder / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "lib"))
+        else:
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy(source, target)
+    built = folder / "build" / BUILT / "lltm"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(lltm.__file__).parent, built, ignore=ignored)
+    for path in folder.rglob("*"):
+        os.utime(path, (time, time))
+    environment = {k: v for k, v in os.environ.items() if k != "SOURCE_DATE_EPOCH"}
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "bdist_wheel", "--skip-build", "--dist-dir", "dist"],
+        cwd=folder,
+        env=environment,
+        check=True,
+    )
+    (made,) = (folder / "dist").glob("*.whl")
+    return made
+
+
+def test_two_clones_give_the_same_bytes(tmp_path: Path) -> None:
+    first = wheel(tmp_path / "one", 1_600_000_000)
+    second = wheel(tmp_path / "other", 1_700_000_000)
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
