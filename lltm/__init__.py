@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from lltm import _library, backends, functional, jit, ops, reference
+from lltm import _library, backends, functional, jit, ops, reference, tutorial
 from lltm._version import __version__
 from lltm.functional import lltm_cell, lltm_sequence
 from lltm.modules import LLTM, LLTMSequence
@@ -27,6 +27,7 @@ __all__ = [
     "lltm_cell",
     "lltm_sequence",
     "reference",
+    "tutorial",
 ]
 
 

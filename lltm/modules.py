@@ -44,7 +44,7 @@ class LLTM(nn.Module):
         weights: parameter ``[3S, S + F]``, rows ordered input gate, output gate, candidate cell;
             the first ``S`` columns multiply the hidden state, the rest the input.
         bias: parameter ``[3S]`` or ``None``. A ``state_dict`` of the tutorial, whose bias is
-            ``[1, 3S]``, loads too.
+            ``[1, 3S]``, loads too; :mod:`lltm.tutorial` has what else a checkpoint needs.
 
     Both are drawn from U(-1/sqrt(S), 1/sqrt(S)).
 

@@ -239,44 +239,6 @@ def test_cell(bias: bool, alpha: float) -> None:
     _assert_all_close(module(x), expected, "state left out")
 
 
-class Tutorial(nn.Module):
-    """The class of PyTorch's tutorial, its forward pass composed."""
-
-    def __init__(self, input_features: int, state_size: int) -> None:
-        super().__init__()
-        self.weights = nn.Parameter(torch.empty(3 * state_size, input_features + state_size))
-        self.bias = nn.Parameter(torch.empty(1, 3 * state_size))
-        for weight in self.parameters():
-            weight.data.uniform_(-(state_size**-0.5), state_size**-0.5)
-
-    def forward(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        old_h, old_cell = state
-        gates = nn.functional.linear(torch.cat([old_h, x], dim=1), self.weights, self.bias)
-        input_gate, output_gate, candidate = gates.chunk(3, dim=1)
-        new_cell = old_cell + nn.functional.elu(candidate) * torch.sigmoid(input_gate)
-        return torch.tanh(new_cell) * torch.sigmoid(output_gate), new_cell
-
-
-def test_drop_in_for_the_tutorial() -> None:
-    """Same seed, same parameters, same results; its state_dict loads, with a bias of [1, 3S]."""
-    torch.manual_seed(7)
-    theirs = Tutorial(F, S)
-    torch.manual_seed(7)
-    ours = lltm.LLTM(F, S)
-    assert torch.equal(ours.weights, theirs.weights)
-    assert torch.equal(ours.bias, theirs.bias[0])
-    torch.manual_seed(8)
-    theirs = Tutorial(F, S)
-    state_dict = theirs.state_dict()
-    ours.load_state_dict(state_dict)
-    assert state_dict["bias"].shape == (1, 3 * S)
-    x, h, c = torch.randn(2, F), torch.randn(2, S), torch.randn(2, S)
-    _assert_all_close(ours(x, (h, c)), theirs(x, (h, c)), "tutorial")
-    nested = nn.ModuleDict({"rnn": ours})
-    nested.load_state_dict({f"rnn.{name}": value for name, value in state_dict.items()})
-    assert torch.equal(ours.bias, theirs.bias[0])
-
-
 @pytest.mark.parametrize("shape", [(1, 3 * S + 1), (3 * S, 1), (3 * S - 1,)], ids=str)
 def test_state_dict_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
     module = lltm.LLTM(F, S)
