@@ -174,7 +174,8 @@ def _check_like(
     _check_shape(op, name, value, expected, terms)
 
 
-def _check_needs(op: str, needs: Sequence[bool], bias: Tensor | None) -> None:
+def check_needs(op: str, needs: Sequence[bool], bias: Tensor | None) -> None:
+    """Raise RuntimeError for a ``needs_input_grad`` that does not fit."""
     _require(
         len(needs) == len(CELL_TENSORS),
         f"lltm::{op}: needs_input_grad must have {len(CELL_TENSORS)} entries, got {len(needs)}",
@@ -234,7 +235,7 @@ def check_cell_backward(
     for name, grad in (("grad_new_h", grad_new_h), ("grad_new_cell", grad_new_cell)):
         if grad is not None:
             _check_like(op, name, grad, input, (batch, state), "[B, S]")
-    _check_needs(op, needs_input_grad, bias)
+    check_needs(op, needs_input_grad, bias)
 
 
 def check_sequence_backward(
@@ -264,7 +265,7 @@ def check_sequence_backward(
     for name, grad in (("grad_h_n", grad_h_n), ("grad_c_n", grad_c_n)):
         if grad is not None:
             _check_like(op, name, grad, input, (batch, state), "[B, S]")
-    _check_needs(op, needs_input_grad, bias)
+    check_needs(op, needs_input_grad, bias)
 
 
 PACKED_STATES = 16

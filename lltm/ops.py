@@ -270,6 +270,8 @@ def _autograd_backward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     op = family.op("_backward")
 
     def autograd(*args: Any) -> tuple[Tensor, ...]:
+        if len(args[-1]) != TENSOR_ARGUMENTS:  # of which native's conversion names no argument
+            contract.check_needs(f"{family.name}_backward", args[-1], None)
         reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args[:-1])
         if reverse or _forward_mode():
             return _differentiable_backward(family, args)

@@ -10,6 +10,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
 
+#include <initializer_list>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -36,6 +37,19 @@ inline std::tuple<at::Tensor, at::Tensor> gates(const at::Tensor& z, const at::T
   return {new_h, new_cell};
 }
 
+// ATen's operations would compute on other layouts what the fused ops refuse, or fail midway.
+inline void check_dense(const char* op, std::initializer_list<const char*> names,
+                        std::initializer_list<at::Tensor> tensors) {
+  auto name = names.begin();
+  for (const at::Tensor& tensor : tensors) {
+    const bool other = tensor.defined() && (tensor.layout() != at::kStrided ||
+                                            tensor.is_quantized() || tensor.is_nested());
+    TORCH_CHECK(!other, "lltm::", op, ": ", *name, " must be a dense tensor (strided), got ",
+                tensor.toString());
+    ++name;
+  }
+}
+
 // Shapes as in contract.h. Differentiable to any order and in every mode, because each operation
 // is.
 inline std::tuple<at::Tensor, at::Tensor> cell_aten(const at::Tensor& input,
@@ -43,6 +57,8 @@ inline std::tuple<at::Tensor, at::Tensor> cell_aten(const at::Tensor& input,
                                                     const std::optional<at::Tensor>& bias,
                                                     const at::Tensor& old_h,
                                                     const at::Tensor& old_cell, double alpha) {
+  check_dense("cell_aten", {"input", "weights", "bias", "old_h", "old_cell"},
+              {input, weights, bias.value_or(at::Tensor()), old_h, old_cell});
   check_cell<Api>("cell_aten", input, weights, bias, old_h, old_cell, alpha);
   const auto x = at::cat({old_h, input}, /*dim=*/1);
   return gates(at::linear(x, weights, flat(bias)), old_cell, alpha);
@@ -51,6 +67,8 @@ inline std::tuple<at::Tensor, at::Tensor> cell_aten(const at::Tensor& input,
 inline std::tuple<at::Tensor, at::Tensor, at::Tensor> sequence_aten(
     const at::Tensor& input, const at::Tensor& weights, const std::optional<at::Tensor>& bias,
     const at::Tensor& h0, const at::Tensor& c0, double alpha) {
+  check_dense("sequence_aten", {"input", "weights", "bias", "h0", "c0"},
+              {input, weights, bias.value_or(at::Tensor()), h0, c0});
   const auto sizes = check_sequence<Api>("sequence_aten", input, weights, bias, h0, c0, alpha);
   const int64_t state = sizes.cell.state;
   const auto projected =
