@@ -293,8 +293,18 @@ def test_compare_without_a_file_takes_the_record_of_this_processor(
 
 def test_a_run_is_stored_by_the_command(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "BUILD", docs.parent / "bench")
-    assert bench(monkeypatch, on(ZEN4, 3.0), "--write") == 0
+    assert bench(monkeypatch, on(ZEN4, 3.0), "--full", "--write") == 0
     assert document.records() == (on(ZEN4, 3.0),)
+
+
+@pytest.mark.parametrize(
+    "scope", [[], ["--quick"], ["--full", "--select", "op=cell"]], ids=" ".join
+)
+def test_a_part_of_a_run_is_no_record(scope: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main([*scope, "--write"])
+    assert ended.value.code == 2
+    assert "--write keeps full runs" in capsys.readouterr().err
 
 
 def test_a_run_on_a_gpu_has_a_place_of_its_own(docs: Path) -> None:

@@ -81,7 +81,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="make this run the record of this processor in docs/benchmarks",
     )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
-    return parser.parse_args(argv)
+    chosen = parser.parse_args(argv)
+    if chosen.write and (chosen.scope == "quick" or chosen.select):
+        parser.error("--write keeps full runs: give --full or --cuda with it, and no --select")
+    return chosen
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -140,9 +140,13 @@ def _summary(run: Run) -> tuple[str, ...]:
 
 
 def _worst(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
-    for title, outcome in targets.worst({run.processor.title: run for run in runs}):
+    for title, outcome in targets.worst({_dated(run): run for run in runs}):
         work, unit, bound, figure, where, good, verdict = tables.target_cells(outcome)
         yield work, unit, bound, figure, title, where, good, verdict
+
+
+def _dated(run: Run) -> str:
+    return run.processor.title + ("" if run.current else " (older kernels)")
 
 
 def _short(runs: Sequence[Run]) -> Iterator[str]:
