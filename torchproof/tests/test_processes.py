@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -91,3 +93,72 @@ def test_the_environment_reaches_the_command(tmp_path: Path) -> None:
     assert ended.ok
     assert "heard" in (tmp_path / "log").read_text()
     assert "WORD" not in os.environ
+
+
+# ninja gives each compiler a process group of its own, and the compiler's driver starts another.
+NINJA = "setsid sh -c 'sleep 300 & echo $! >> pids; wait' & echo $! >> pids"
+TOOL = """
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from torchproof.processes import Processes
+here = Path(sys.argv[1])
+Processes().run(["sh", "-c", sys.argv[2]], log=here / "log", limit=300, cwd=here)
+"""
+
+
+def left(folder: Path) -> list[int]:
+    """The processes that are still there 5 s later."""
+    pids = [int(line) for line in (folder / "pids").read_text().split()]
+    deadline = time.monotonic() + 5
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return [pid for pid in pids if alive(pid)]
+
+
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda s: s.name
+)
+def test_nothing_outlives_a_tool_that_is_killed(tmp_path: Path, ending: signal.Signals) -> None:
+    hear = ["env", "--default-signal=INT,HUP,TERM"]
+    tool = subprocess.Popen(
+        [*hear, sys.executable, "-c", TOOL, str(tmp_path), f"{NINJA}; sleep 300"],
+        stderr=subprocess.DEVNULL,
+    )
+    pids = tmp_path / "pids"
+    deadline = time.monotonic() + 60
+    while not (pids.exists() and pids.read_text().count("\n") == 2):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    tool.send_signal(ending)
+    assert tool.wait(timeout=60) != 0
+    assert left(tmp_path) == []
+
+
+def test_nothing_outlives_a_command_that_ends(tmp_path: Path) -> None:
+    command = ["sh", "-c", f"{NINJA}; while [ $(wc -l < pids) -lt 2 ]; do sleep 0.02; done; exit 3"]
+    ended = Processes().run(command, log=tmp_path / "log", limit=60, cwd=tmp_path)
+    assert ended.code == 3
+    assert left(tmp_path) == []
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    ended = Processes().run(["no-such-program"], log=tmp_path / "log", limit=60, cwd=tmp_path)
+    assert not ended.ok
+    assert "no-such-program: No such file or directory" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("module", ["torchproof", "torchproof.conda", "torchproof.crossload"])
+def test_an_interrupt_among_the_imports_is_one_line(tmp_path: Path, module: str) -> None:
+    (tmp_path / "rich").mkdir()
+    (tmp_path / "rich" / "__init__.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", module],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert done.stderr == "interrupted\n"

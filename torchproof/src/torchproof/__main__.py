@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from torchproof.interrupts import INTERRUPTED  # before the imports that are slow
+
+# isort: split
 import argparse
 import json
 import os
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BUILD = config.ROOT / "build" / "matrix"
-INTERRUPTED = 130
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-# A tool killed with SIGKILL cannot stop its children; util-linux asks the kernel to.
-TETHER = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+# As few modules of Python as it needs, so that it starts in some 20 ms.
+SUPERVISE = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervise.py")))
 
 
 class Stopped(Exception):  # noqa: N818  # not an error: the user pressed Ctrl-C
@@ -46,11 +45,49 @@ class Ended:
         return f"exit status {self.code}"
 
 
+@dataclass(frozen=True)
+class Running:
+    """A command under its supervisor, which ends all of it once `hold` is closed."""
+
+    process: subprocess.Popen[bytes]
+    hold: BinaryIO
+
+    def end(self) -> None:
+        """End the command and everything that it started."""
+        self.hold.close()
+        self.process.wait()
+
+
+def start(
+    command: Sequence[str | Path], output: BinaryIO, *, cwd: Path, env: Mapping[str, str] | None
+) -> Running:
+    """Start a command in its own session; its output goes to a file."""
+    told, end = os.pipe()
+    hold = os.fdopen(end, "wb")
+    try:
+        process = subprocess.Popen(
+            [*SUPERVISE, str(told), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            pass_fds=[told],
+            start_new_session=True,
+        )
+    except BaseException:
+        hold.close()
+        raise
+    finally:
+        os.close(told)
+    return Running(process, hold)
+
+
 class Processes:
     """Starts commands, and can stop all of them at once; safe to share between threads."""
 
     def __init__(self) -> None:
-        self._live: set[subprocess.Popen[bytes]] = set()
+        self._live: set[Running] = set()
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -69,7 +106,7 @@ class Processes:
         cwd: Path,
         env: Mapping[str, str] | None = None,
     ) -> Ended:
-        """Run a command in its own process group, `limit` seconds at most; appends to `log`.
+        """Run a command in its own session, `limit` seconds at most; appends to `log`.
 
         Raises:
             Stopped: the run was stopped before or while the command ran.
@@ -82,39 +119,25 @@ class Processes:
             with self._lock:
                 if self._stopped:
                     raise Stopped
-                process = subprocess.Popen(
-                    [*TETHER, *command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    cwd=cwd,
-                    env={**os.environ, **(env or {})},
-                    start_new_session=True,
-                )
-                self._live.add(process)
+                running = start(command, output, cwd=cwd, env=env)
+                self._live.add(running)
             timed_out = False
             try:
-                process.wait(timeout=limit)
+                running.process.wait(timeout=limit)
             except subprocess.TimeoutExpired:
                 timed_out = True
             finally:
-                _kill_group(process)
                 with self._lock:
-                    self._live.discard(process)
+                    self._live.discard(running)
+                running.end()
         if self._stopped:
             raise Stopped
-        return Ended(process.returncode, time.monotonic() - started, timed_out)
+        return Ended(running.process.returncode, time.monotonic() - started, timed_out)
 
     def stop(self) -> None:
         """Kill everything that runs, and let nothing more start."""
         with self._lock:
             self._stopped = True
-            for process in self._live:
-                _kill_group(process)
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    # Also after a normal end: a test may have left children of its own behind.
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+            stopped, self._live = self._live, set()
+        for running in stopped:
+            running.end()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from torchproof.interrupts import INTERRUPTED  # before the imports that are slow
+
+# isort: split
 import argparse
 import json
 import sys
@@ -25,7 +28,6 @@ from torchproof.lock import BusyError, held
 
 FOLDER = config.ROOT / "build" / "conda"
 GOLDEN = config.ROOT / "torchproof" / "tests" / "golden"
-INTERRUPTED = 130
 STOPPED = (BuildFailed, BusyError, ChannelFailed, NoCompiler, NoInterpreter, NoWheel, Unsolvable)
 
 

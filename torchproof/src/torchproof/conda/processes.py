@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from typing import TYPE_CHECKING
+
+from torchproof.processes import start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+TIMED_OUT = 124  # as the program `timeout` ends
 
 
 def logged(
@@ -22,15 +25,10 @@ def logged(
     """Run a command into a log; its exit code, or that of `timeout` when it takes too long."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as file:
+        running = start(command, file, cwd=cwd, env=env)
         try:
-            return subprocess.run(
-                command,
-                stdout=file,
-                stderr=file,
-                cwd=cwd,
-                timeout=limit,
-                check=False,
-                env={**os.environ, **(env or {})},
-            ).returncode
+            return running.process.wait(limit)
         except subprocess.TimeoutExpired:
-            return 124
+            return TIMED_OUT
+        finally:
+            running.end()

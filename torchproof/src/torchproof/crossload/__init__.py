@@ -6,6 +6,9 @@ must come before the loader's, and through the bare loader, which shows what the
 
 from __future__ import annotations
 
+import torchproof.interrupts  # noqa: F401 - before the imports that are slow
+
+# isort: split
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from torchproof.interrupts import INTERRUPTED  # before the imports that are slow
+
+# isort: split
 import argparse
 import os
 import shutil
@@ -16,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchproof import config, report, terminal
-from torchproof.__main__ import BUILD, INTERRUPTED
+from torchproof.__main__ import BUILD
 from torchproof.build import Builder, BuildFailed, recipe
 from torchproof.crossload import Prober, Square, Wheel
 from torchproof.environments import EnvironmentFailed, Maker, installer

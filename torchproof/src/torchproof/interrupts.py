@@ -1,0 +1,25 @@
+"""Ctrl-C is one line, from the first import on: a program imports this before what is slow.
+
+Where something is to be kept or ended, the program catches KeyboardInterrupt itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+INTERRUPTED = 130
+_others = sys.excepthook
+
+
+def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+    else:
+        _others(kind, error, trace)
+
+
+sys.excepthook = _explain
