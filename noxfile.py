@@ -17,10 +17,11 @@ nox.options.default_venv_backend = "virtualenv"
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 MATRIX = nox.project.load_toml("matrix.toml")
+RELEASES = nox.project.load_toml("torchproof/src/torchproof/data/facts.toml")["torch"]
 # The torch that the stable wheel is compiled against.
 TORCH = next(
     release["version"]
-    for release in MATRIX["torch"]
+    for release in RELEASES
     if release["version"].startswith(f"{MATRIX['stable']['headers']}.")
 )
 # What is tested of every artifact.
@@ -229,16 +230,16 @@ def rehearse(session: nox.Session) -> None:
 
 @nox.session
 def tomorrow(session: nox.Session) -> None:
-    """Build and test on a torch newer than any in matrix.toml, where pip's indexes have one."""
+    """Build and test on a torch newer than torchproof's newest, where pip's indexes have one."""
     session.install("pip>=25.1")  # the first whose `index` speaks JSON
     said = session.run(
         "python", "-m", "pip", "index", "versions", "--pre", "--json", "torch", silent=True
     )
     (answer,) = (json.loads(line) for line in str(said).splitlines() if line.startswith("{"))
-    newest, known = answer["latest"], MATRIX["torch"][-1]["version"]
+    newest, known = answer["latest"], RELEASES[-1]["version"]
     if Version(Version(newest).public) <= Version(known):
         session.skip(
-            f"not run: the newest torch that pip's indexes offer is {newest}, and matrix.toml has "
+            f"not run: the newest torch that pip's indexes offer is {newest}, and torchproof has "
             f"{known}; name an index of nightlies in PIP_EXTRA_INDEX_URL to test on tomorrow's"
         )
     session.log(f"the newest torch that pip's indexes offer is {newest}")

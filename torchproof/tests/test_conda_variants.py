@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from pathlib import Path
 
@@ -37,10 +36,8 @@ def test_a_recipe_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_new_torch_becomes_a_variant() -> None:
     text = config.PATH.read_text(encoding="utf-8")
-    last = next(
-        line for line in reversed(text.splitlines()) if line.startswith('  { version = "2.')
-    )
-    more = text.replace(last, f"{last}\n{re.sub(r'2[.][0-9]+[.][0-9]+', '2.99.0', last)}")
+    new = '{ version = "2.99.0", pythons = ["3.14"], cxx = 20, cuda = "13.2" }'
+    more = text.replace("stable = {", f"torch = [ {new} ]\nstable = {{", 1)
     before = variants.variants(config.loads(text), facts.load())["pytorch"]
     after = variants.variants(config.loads(more), facts.load())["pytorch"]
     assert after == (*before, "2.99")
@@ -54,20 +51,22 @@ def test_no_tool_can_misread_the_variant_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("old", "new", "message"),
     [
-        ({"cuda": ["12.8", "12.6"]}, "two releases of one major"),
-        ({"cuda": ["11.8"]}, r"CUDA 11\.8 is not in `cuda`"),
-        ({"platforms": "linux-64"}, "platforms must be a list of strings"),
-        ({"glibc": 2.28}, "glibc must be a string"),
-        ({"channel": "x"}, "must have the keys"),
+        ('cuda = ["12.8", "13.0"]', 'cuda = ["12.8", "12.6"]', "two releases of one major"),
+        ('cuda = ["12.8", "13.0"]', 'cuda = ["11.8"]', r"CUDA 11\.8 is not in `cuda`"),
+        ('platforms = ["linux-64", ', "platforms = [1, ", "platforms must be a string or a list"),
+        ('glibc = "2.28"', "glibc = 2.28", "glibc must be a str, got float"),
+        ("torch_below =", "channel =", "unknown key 'channel'; the keys here are cuda, glibc"),
     ],
 )
-def test_a_wrong_section_is_refused(change: dict[str, object], message: str) -> None:
-    document = copy.deepcopy(DOCUMENT)
-    document["conda"].update(change)
+def test_a_wrong_section_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = config.PATH.read_text(encoding="utf-8")
+    head, section = text.split("[conda]")
+    path = tmp_path / "matrix.toml"
+    path.write_text(f"{head}[conda]{section.replace(old, new)}", encoding="utf-8")
     with pytest.raises(config.ConfigError, match=message):
-        facts.parse(document)
+        facts.check(config.conda(path), config.load())
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,16 @@
-"""matrix.toml as tables: every mistake is told with its line."""
+"""matrix.toml as tables: every mistake is named with its line; torchproof has facts of its own."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+from torchproof.rules import violations
 
 from torchproof import config
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEXT = config.PATH.read_text(encoding="utf-8")
 
@@ -15,8 +21,8 @@ def line_of(text: str, part: str) -> int:
 
 def test_each_table_knows_its_line() -> None:
     matrix = config.load()
-    for release in matrix.torch:
-        assert f'version = "{release.version}"' in TEXT.splitlines()[release.line - 1]
+    for suite in matrix.suites:
+        assert f'name = "{suite.name}"' in TEXT.splitlines()[suite.line - 1]
     for spec in matrix.rows:
         assert f'tier = "{spec.tier}"' in TEXT.splitlines()[spec.line - 1]
 
@@ -24,28 +30,75 @@ def test_each_table_knows_its_line() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('cxx = 17, cuda = "12.8" }', 'cxx = "17", cuda = "12.8" }', "cxx must be a int, got str"),
-        ('cxx = 17, cuda = "12.8" }', 'cxx = 17, kuda = "12.8" }', "unknown key 'kuda'"),
-        ('cxx = 17, cuda = "12.8" }', "cxx = 17 }", "the key 'cuda' is missing"),
-        ('pythons = ["3.10",', "pythons = [3.10,", "pythons must be a string or a list"),
+        ("minutes = 20 }", 'minutes = "20" }', "minutes must be a int, got str"),
+        ("minutes = 20 }", "minuets = 20 }", "unknown key 'minuets'"),
+        ('{ name = "full", paths', '{ name = "full", path', "unknown key 'path'"),
+        ('{ name = "full", paths', "{ paths", "the key 'name' is missing"),
+        ('paths = ["tests/op", "tests/examples"]', "paths = [1]", "paths must be a string or a l"),
+        ('driver = "525.60"', "driver = 525.60", "driver must be a str, got float 525.6"),
+        ("spans_torch = false", "spans_torch = 0", "spans_torch must be a bool, got int 0"),
+        ('torch_below = "3"', "torch_below = 3", "torch_below must be a str, got int 3"),
+        ("[conda]", "[konda]", "unknown table 'konda'; the tables are audit, compilers, conda"),
     ],
 )
-def test_a_wrong_table_is_told_with_its_line(old: str, new: str, message: str) -> None:
+def test_a_wrong_table_is_named_with_its_line(old: str, new: str, message: str) -> None:
+    wrong = TEXT.replace(old, new, 1)
     with pytest.raises(config.ConfigError, match=message) as error:
-        config.loads(TEXT.replace(old, new, 1))
-    assert f"line {line_of(TEXT, old)}:" in str(error.value)
+        config.loads(wrong)
+    assert str(error.value).startswith(f"line {line_of(wrong, new.strip())}:")
 
 
-def test_text_that_is_no_toml_is_told_with_its_line() -> None:
-    with pytest.raises(config.ConfigError, match=r"not TOML: .*line 2"):
-        config.loads("stable = {}\nrows = [}\n")
+def test_a_typo_in_audit_is_named_with_its_line() -> None:
+    wrong = TEXT + '\n[audit]\nceilings = { glibc = "2.28" }\n'
+    with pytest.raises(config.ConfigError, match="the key 'glibcxx' is missing") as error:
+        config.loads(wrong)
+    assert f"line {line_of(wrong, 'ceilings = ')}:" in str(error.value)
+    wrong = TEXT + '\n[audit]\nabi4 = "3.10"\n'
+    with pytest.raises(config.ConfigError, match="unknown key 'abi4'; the keys here are abi3") as e:
+        config.loads(wrong)
+    assert f"line {line_of(wrong, 'abi4')}:" in str(e.value)
 
 
-def test_a_missing_array_is_named() -> None:
-    with pytest.raises(config.ConfigError, match="'torch' is missing"):
-        config.loads('stable = { target = "2.10", headers = "2.13" }\n')
+def test_what_is_not_a_table_is_refused() -> None:
+    with pytest.raises(config.ConfigError, match="'torch' must be an array of tables"):
+        config.loads('stable = { target = "2.10", headers = "2.13" }\ntorch = "2.13"\n')
+    with pytest.raises(config.ConfigError, match="the table 'stable' is missing"):
+        config.loads("")
+    with pytest.raises(config.ConfigError, match="not TOML"):
+        config.loads("stable = {")
 
 
-def test_versions_compare_as_numbers() -> None:
-    assert config.number("2.9.1") < config.number("2.10.0")
-    assert config.series("2.10.0") == "2.10"
+SHORT = """
+stable = { target = "2.10", headers = "2.13" }
+suites = [ { name = "all", paths = ["tests"] } ]
+tiers = [ { name = "local" } ]
+rows = [
+  { tier = "local", torch = "all", python = "3.11", binding = "stable", compiler = "default", suite = "all" },
+]
+"""  # noqa: E501
+
+
+def test_a_short_file_is_a_whole_matrix() -> None:
+    matrix = config.loads(SHORT)
+    assert violations(matrix) == ()
+    assert matrix.torch == config.known().torch
+    assert matrix.suite("all").minutes > 0
+
+
+def test_a_project_adds_a_torch_and_changes_a_key_of_another() -> None:
+    facts = {release.version: release for release in config.known().torch}
+    newest = config.known().torch[-1]
+    added = (
+        'torch = [\n{ version = "2.99.0", pythons = ["3.14"], cxx = 20, cuda = "13.2" },\n'
+        f'{{ version = "{newest.version}", cuda = "12.8" }},\n]\n'
+    )
+    found = {release.version: release for release in config.loads(SHORT + added).torch}
+    assert list(found) == [*facts, "2.99.0"]
+    assert found[newest.version].cuda == "12.8"
+    assert found[newest.version].pythons == newest.pythons
+
+
+def test_the_facts_hold_where_there_is_no_project(tmp_path: Path) -> None:
+    audit = config.audit(tmp_path / "matrix.toml")
+    assert audit.ceilings.glibc
+    assert {row.version for row in config.known().cuda} == audit.ptx.keys()

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXT = config.PATH.read_text(encoding="utf-8")
-NEWEST = config.load().torch[-1]
-LINE = TEXT.splitlines(keepends=True)[NEWEST.line - 1].replace(NEWEST.version, "2.16.0")
+LINE = (
+    'torch = [ { version = "2.16.0", pythons = ["3.11", "3.12", "3.13", "3.14", "3.15"], '
+    'freethreaded = ["3.14t"], cxx = 20, cuda = "13.2" } ]\n'
+)
 
 
 @pytest.fixture
 def text() -> str:
-    """The project's file with a made-up torch behind the newest."""
-    lines = TEXT.splitlines(keepends=True)
-    lines.insert(NEWEST.line, LINE)
-    return "".join(lines)
+    """The project's file with a made-up torch that torchproof does not know yet."""
+    return TEXT.replace("stable = {", f"{LINE}stable = {{", 1)
 
 
 @pytest.fixture

@@ -70,17 +70,19 @@ def test_a_rule_catches_its_row(rule: str, changes: dict[str, str]) -> None:
 
 
 def test_a_compiler_too_old_for_torchs_standard_is_caught() -> None:
-    text = with_row(compiler="g++-10").replace(
-        'name = "g++", oldest = 11', 'name = "g++", oldest = 9'
-    )
+    older = 'compilers = [ { name = "g++", oldest = 9 } ]\nstable = {'
+    text = with_row(compiler="g++-10").replace("stable = {", older, 1)
     assert [rule for _, rule in broken_by(text)] == ["cxx-standard"]
 
 
 def test_a_tier_without_its_newest_torch_is_caught() -> None:
-    newer = '  { version = "2.16.0", pythons = ["3.12"], cxx = 20, cuda = "13.2" },\n'
+    newer = (
+        'torch = [ { version = "2.16.0", pythons = ["3.12"], cxx = 20, cuda = "13.2" },\n'
+        '  { version = "2.15.0", pythons = ["3.11", "3.12", "3.13", "3.14"] } ]\n'
+    )
     pinned = TEXT.replace('torch = "newest"', 'torch = "2.15"')
     pinned = pinned.replace('torch = "all"', 'torch = "2.13"').replace(', "3.15"],', "],")
-    text = pinned.replace('cuda = "13.2" },\n]', 'cuda = "13.2" },\n' + newer + "]", 1)
+    text = pinned.replace("stable = {", f"{newer}stable = {{", 1)
     assert {rule for _, rule in broken_by(text)} == {"tier-spans-torch"}
 
 

@@ -138,9 +138,9 @@ class Suite:
 
     name: str
     paths: tuple[str, ...]
-    arguments: tuple[str, ...]
-    minutes: int
     line: int
+    arguments: tuple[str, ...] = ()
+    minutes: int = 20
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class Tier:
     """A named set of rows."""
 
     name: str
-    includes: tuple[str, ...]
-    spans_torch: bool
     line: int
+    includes: tuple[str, ...] = ()
+    spans_torch: bool = False
 
 
 @dataclass(frozen=True)
@@ -277,6 +277,63 @@ class System:
 
 
 @dataclass(frozen=True)
+class Ceilings:
+    """Symbol versions of a system."""
+
+    glibc: str
+    glibcxx: str
+    cxxabi: str
+
+
+@dataclass(frozen=True)
+class FloorOfCxx17:
+    """Compilers."""
+
+    gcc: str
+    clang: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the audit checks binaries against, beside the tables of torch, compilers and CUDA.
+
+    Attributes:
+        gcc_abi: no torch was ever built with an older C++ ABI.
+        abi3: the limited API that a bare .abi3.so is checked against.
+        cxx11_abi_since: the first torch whose wheels have _GLIBCXX_USE_CXX11_ABI=1.
+        ceilings: the newest symbol versions that a binary may need.
+        cxx17: the first compilers fit for the headers of a torch that is C++17.
+        ptx: the PTX ISA that each CUDA release writes.
+        distributions: the C library of each release of a distribution.
+    """
+
+    gcc_abi: str
+    abi3: str
+    cxx11_abi_since: str
+    ceilings: Ceilings
+    cxx17: FloorOfCxx17
+    ptx: dict[str, str]
+    distributions: dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class CondaVariants:
+    """What the conda packages are built for.
+
+    Attributes:
+        platforms: conda's names of the platforms every variant is rendered for.
+        cuda: the CUDA releases that have a variant, one a major.
+        glibc: the oldest C library the packages run on, of Linux.
+        torch_below: the first torch the stable package does not claim.
+    """
+
+    platforms: tuple[str, ...]
+    cuda: tuple[str, ...]
+    glibc: str
+    torch_below: str
+
+
+@dataclass(frozen=True)
 class RowSpec:
     """A line of `rows`: every combination of its values is a row."""
 
@@ -296,14 +353,20 @@ class RowSpec:
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """The whole file."""
+class Known:
+    """What is known of torch, compilers, CUDA and platforms."""
 
-    stable: Stable
     torch: tuple[Torch, ...]
     compilers: tuple[Compiler, ...]
     cuda: tuple[Cuda, ...]
     platforms: tuple[Platform, ...]
+
+
+@dataclass(frozen=True)
+class Matrix(Known):
+    """The whole file, and what is known beside it."""
+
+    stable: Stable
     suites: tuple[Suite, ...]
     tiers: tuple[Tier, ...]
     rows: tuple[RowSpec, ...]
@@ -360,38 +423,100 @@ class Matrix:
 Table = TypeVar("Table")
 
 
-def _table(kind: type[Table], values: Mapping[str, Any], line: int) -> Table:
-    """One inline table as a dataclass; a string stands for a list of one."""
+@dataclass(frozen=True)
+class Source:
+    """The text of a file, and what it holds."""
+
+    text: str
+    document: dict[str, Any]
+
+    @staticmethod
+    def of(text: str) -> Source:
+        """Parse a text; ConfigError where it is not TOML."""
+        try:
+            return Source(text, tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"not TOML: {error}") from None
+
+    def rows(self, name: str) -> list[tuple[dict[str, Any], int]]:
+        """Each row of an array, and its line.
+
+        Raises:
+            ConfigError: it is no array of inline tables.
+        """
+        rows = self.document.get(name, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ConfigError(f"{name!r} must be an array of tables: {name} = [ {{ ... }}, ... ]")
+        return list(zip(rows, _lines_of(self.text, name), strict=True))
+
+    def line_of(self, header: str, key: str | None = None) -> int:
+        """The line of a section's header, or of a key below it; the header's where it has none."""
+        lines = [line.split("#")[0].strip() for line in self.text.splitlines()]
+        start = next((at for at, line in enumerate(lines, 1) if line.split(" =")[0] == header), 0)
+        for at, line in enumerate(lines[start:], start + 1):
+            if line.startswith("[") and header.startswith("["):
+                break
+            if key and line.partition("=")[0].strip() == key:
+                return at
+        return start
+
+
+@lru_cache
+def facts() -> Source:
+    """What is true for every project: torch, compilers, CUDA, distributions."""
+    return Source.of((Path(__file__).parent / "data" / "facts.toml").read_text(encoding="utf-8"))
+
+
+def _table(
+    kind: type[Table], values: Mapping[str, Any], line: int, at: Mapping[str, int] | None = None
+) -> Table:
+    """One table as a dataclass; a string stands for a list of one.
+
+    Args:
+        kind: the dataclass.
+        values: what the table holds.
+        line: of the table.
+        at: the lines of its keys, where they have lines of their own.
+    """
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]  # TypeVar of dataclasses
     types = typing.get_type_hints(kind)
     given = dict(values, line=line) if "line" in fields else dict(values)
+    at = at or {}
     for unknown in given.keys() - fields.keys():
         known = ", ".join(sorted(fields.keys() - {"line"}))
-        raise ConfigError(f"line {line}: unknown key {unknown!r}; the keys here are {known}")
+        raise ConfigError(
+            f"line {at.get(unknown, line)}: unknown key {unknown!r}; the keys here are {known}"
+        )
     for name, declared in fields.items():
-        if name not in given:
-            if {declared.default, declared.default_factory} == {dataclasses.MISSING}:
-                raise ConfigError(f"line {line}: the key {name!r} is missing")
-            continue
-        value, expected = given[name], types[name]
-        if expected == tuple[str, ...]:
-            items = [value] if isinstance(value, str) else value
-            if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-                raise ConfigError(f"line {line}: {name} must be a string or a list of strings")
-            given[name] = tuple(items)
-        elif isinstance(expected, type) and dataclasses.is_dataclass(expected):
-            if not isinstance(value, dict):
-                raise ConfigError(f"line {line}: {name} must be a table")
-            given[name] = _table(expected, value, line)
-        elif expected == dict[str, str]:
-            if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-                raise ConfigError(f"line {line}: {name} must be a table of strings")
-        elif type(value) is not expected:
-            raise ConfigError(
-                f"line {line}: {name} must be a {expected.__name__}, "
-                f"got {type(value).__name__} {value!r}"
-            )
+        if name in given:
+            given[name] = _value(name, types[name], given[name], at.get(name, line))
+        elif {declared.default, declared.default_factory} == {dataclasses.MISSING}:
+            raise ConfigError(f"line {line}: the key {name!r} is missing")
     return kind(**given)
+
+
+def _value(name: str, expected: Any, value: Any, line: int) -> Any:
+    """A value as a field's type has it."""
+    if expected == tuple[str, ...]:
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            raise ConfigError(f"line {line}: {name} must be a string or a list of strings")
+        return tuple(items)
+    if isinstance(expected, type) and dataclasses.is_dataclass(expected):
+        if not isinstance(value, dict):
+            raise ConfigError(f"line {line}: {name} must be a table")
+        return _table(expected, value, line)
+    if typing.get_origin(expected) is dict:
+        if not isinstance(value, dict):
+            raise ConfigError(f"line {line}: {name} must be a table")
+        inner = typing.get_args(expected)[1]
+        return {key: _value(f"{name}.{key}", inner, held, line) for key, held in value.items()}
+    if type(value) is not expected:
+        raise ConfigError(
+            f"line {line}: {name} must be a {expected.__name__}, "
+            f"got {type(value).__name__} {value!r}"
+        )
+    return value
 
 
 def _lines_of(text: str, name: str) -> Iterator[int]:
@@ -401,10 +526,52 @@ def _lines_of(text: str, name: str) -> Iterator[int]:
         plain = STRING_OR_COMMENT.sub("", line)
         opens = depth == 0 and plain.replace(" ", "").startswith(f"{name}=[")
         if opens or depth > 0:
-            yield from (at for _ in range(plain.count("{")))
+            nested = 0
+            for character in plain:
+                nested += {"{": 1, "}": -1}.get(character, 0)
+                if character == "{" and nested == 1:
+                    yield at
             depth += plain.count("[") - plain.count("]")
             if depth == 0:
                 return
+
+
+# The arrays of matrix.toml, and the key that names a row of those that a project adds to.
+ARRAYS: dict[str, tuple[type, str | None]] = {
+    "torch": (Torch, "version"),
+    "compilers": (Compiler, "name"),
+    "cuda": (Cuda, "version"),
+    "platforms": (Platform, "name"),
+    "suites": (Suite, None),
+    "tiers": (Tier, None),
+    "rows": (RowSpec, None),
+    "levels": (Level, None),
+    "systems": (System, None),
+    "copies": (Copy, None),
+    "external_checks": (ExternalCheck, None),
+}
+SECTIONS: dict[str, type] = {"project": Project, "audit": Audit, "conda": CondaVariants}
+
+
+def _array(source: Source, name: str) -> tuple[Any, ...]:
+    """The rows of an array: those of the facts, as the project changes them, and its own."""
+    kind, key = ARRAYS[name]
+    rows = source.rows(name)
+    if key is None:
+        return tuple(_table(kind, row, line) for row, line in rows)
+    merged = {row[key]: (row, 0) for row, _ in facts().rows(name)}
+    for row, line in rows:
+        known, _ = merged.get(row.get(key), ({}, 0))
+        merged[row.get(key)] = ({**known, **row}, line)
+    found: Iterator[Any] = (_table(kind, row, line) for row, line in merged.values())
+    return tuple(sorted(found, key=lambda row: number(row.version)) if key == "version" else found)
+
+
+def known() -> Known:
+    """The facts alone."""
+    nothing = Source("", {})
+    names = [field.name for field in dataclasses.fields(Known)]
+    return Known(**{name: _array(nothing, name) for name in names})
 
 
 def loads(text: str) -> Matrix:
@@ -413,41 +580,36 @@ def loads(text: str) -> Matrix:
     Raises:
         ConfigError: the text is not TOML, or a table has a missing, unknown or mistyped key.
     """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}") from None
-
-    def tables(name: str, kind: type[Table], default: Any = None) -> tuple[Table, ...]:
-        rows = document.get(name, default)
-        if not isinstance(rows, list):
-            raise ConfigError(f"the array {name!r} is missing")
-        return tuple(
-            _table(kind, row, line) for row, line in zip(rows, _lines_of(text, name), strict=True)
-        )
-
-    if not isinstance(document.get("stable"), dict):
-        raise ConfigError("the table 'stable' is missing")
+    source = Source.of(text)
+    check_names(source)
+    if not isinstance(source.document.get("stable"), dict):
+        raise ConfigError("the table 'stable' is missing: stable = { target = ..., headers = ... }")
+    for name in SECTIONS.keys() & source.document.keys():
+        section(source, name)
     return Matrix(
-        stable=_table(Stable, document["stable"], _line_of_key(text, "stable")),
-        torch=tables("torch", Torch),
-        compilers=tables("compilers", Compiler),
-        cuda=tables("cuda", Cuda),
-        platforms=tables("platforms", Platform),
-        suites=tables("suites", Suite),
-        tiers=tables("tiers", Tier),
-        rows=tables("rows", RowSpec),
-        levels=tables("levels", Level, default=[]),
-        systems=tables("systems", System, default=[]),
-        copies=tables("copies", Copy, default=[]),
-        external_checks=tables("external_checks", ExternalCheck, default=[]),
+        stable=_table(Stable, source.document["stable"], source.line_of("stable")),
+        **{name: _array(source, name) for name in ARRAYS},
     )
 
 
-def _line_of_key(text: str, key: str) -> int:
-    lines = text.splitlines()
-    starts = (line.split("=")[0].strip() for line in lines)
-    return next((at for at, start in enumerate(starts, start=1) if start == key), 0)
+def check_names(source: Source) -> None:
+    """Every table of the file is one that there is; else ConfigError."""
+    known = {"stable", *ARRAYS, *SECTIONS}
+    for name in source.document.keys() - known:
+        line = source.line_of(f"[{name}]") or source.line_of(name)
+        raise ConfigError(
+            f"line {line}: unknown table {name!r}; the tables are {', '.join(sorted(known))}"
+        )
+
+
+def section(source: Source, name: str) -> Any:
+    """A section, which may add to the facts' own; ConfigError names the line of a wrong key."""
+    kind, header = SECTIONS[name], f"[{name}]"
+    values = source.document.get(name, {})
+    if not isinstance(values, dict):
+        raise ConfigError(f"line {source.line_of(name)}: {name!r} must be a section: {header}")
+    at = {key: source.line_of(header, key) for key in values}
+    return _table(kind, {**facts().document.get(name, {}), **values}, source.line_of(header), at)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -467,12 +629,27 @@ def load(path: Path = PATH) -> Matrix:
 @lru_cache
 def project(path: Path = PATH) -> Project:
     """The section `[project]`; ConfigError names the file and the line."""
-    text = _text(path)
+    return typing.cast("Project", _section_of(path, _text(path), "project"))
+
+
+@lru_cache
+def audit(path: Path = PATH) -> Audit:
+    """What binaries are checked against; the facts' own where there is no project."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return typing.cast("Audit", _section_of(path, text, "audit"))
+
+
+def conda(path: Path = PATH) -> CondaVariants:
+    """The section `[conda]`; ConfigError names the file and the line."""
+    found: CondaVariants = _section_of(path, _text(path), "conda")
+    return found
+
+
+def _section_of(path: Path, text: str, name: str) -> Any:
     try:
-        section = tomllib.loads(text).get("project", {})
-        return _table(Project, section, _line_of_key(text, "[project]"))
-    except (ConfigError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path.name}: [project]: {error}") from None
+        return section(Source.of(text), name)
+    except ConfigError as error:
+        raise ConfigError(f"{path.name}: [{name}]: {error}") from None
 
 
 def _text(path: Path) -> str:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from packaging.version import Version
 
 from torchproof import config
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,9 +90,8 @@ class Nvcc:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The facts that name versions, all of them from matrix.toml."""
+    """The facts that name versions."""
 
-    target: str
     gcc_abi: str
     abi3: str
     cxx11_abi_since: str
@@ -127,28 +120,26 @@ class Bounds:
 
 @lru_cache(maxsize=1)
 def bounds() -> Bounds:
-    """The tables of matrix.toml that the audit reads."""
-    document = tomllib.loads(config.PATH.read_text(encoding="utf-8"))
-    return combine(config.load(), document["audit"])
+    """The facts, as the project in the working directory adds to them; without one, as they are."""
+    return combine(config.load() if config.PATH.is_file() else config.known(), config.audit())
 
 
-def combine(matrix: config.Matrix, audit: dict[str, Any]) -> Bounds:
-    """The matrix's own tables and its `[audit]` section, as the audit needs them."""
+def combine(known: config.Known, audit: config.Audit) -> Bounds:
+    """Torch, compilers, CUDA and the section `[audit]`, as the audit needs them."""
     families = {"g++": "gcc", "clang++": "clang"}
-    cxx20 = {families[row.name]: str(row.cxx20) for row in matrix.compilers}
+    cxx20 = {families[row.name]: str(row.cxx20) for row in known.compilers}
     return Bounds(
-        target=matrix.stable.target,
-        gcc_abi=audit["gcc_abi"],
-        abi3=audit["abi3"],
-        cxx11_abi_since=audit["cxx11_abi_since"],
-        ceilings=Ceilings(**audit["ceilings"]),
-        cxx={release.series: release.cxx for release in matrix.torch},
-        floors={17: Floor(17, **audit["cxx17"]), 20: Floor(20, **cxx20)},
+        gcc_abi=audit.gcc_abi,
+        abi3=audit.abi3,
+        cxx11_abi_since=audit.cxx11_abi_since,
+        ceilings=Ceilings(**asdict(audit.ceilings)),
+        cxx={release.series: release.cxx for release in known.torch},
+        floors={17: Floor(17, **asdict(audit.cxx17)), 20: Floor(20, **cxx20)},
         nvcc={
-            row.version: Nvcc(row.version, audit["ptx"].get(row.version), row.gxx, row.clangxx)
-            for row in matrix.cuda
+            row.version: Nvcc(row.version, audit.ptx.get(row.version), row.gxx, row.clangxx)
+            for row in known.cuda
         },
-        distributions=audit["distributions"],
+        distributions=audit.distributions,
     )
 
 

@@ -25,10 +25,9 @@ from torchproof.files import read_json, text_hash, tool_hash, write_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from torchproof.conda.facts import Facts
     from torchproof.conda.local import Toolchain
     from torchproof.conda.places import Place
-    from torchproof.config import Matrix
+    from torchproof.config import CondaVariants, Matrix
 
 PARTS = Path(__file__).parent / "parts"
 SUBDIRS = ("linux-64", "noarch")
@@ -174,7 +173,11 @@ class Channel:
 
 
 def parts(
-    channel: Channel, matrix: Matrix, facts: Facts, tools: Toolchain, places: tuple[Place, ...]
+    channel: Channel,
+    matrix: Matrix,
+    facts: CondaVariants,
+    tools: Toolchain,
+    places: tuple[Place, ...],
 ) -> list[Part]:
     """Everything the recipe needs to be built, tested and installed at those places."""
     compiler, cc = {"compiler_full": tools.version}, {"cc_program": str(tools.cc)}
@@ -202,7 +205,7 @@ def parts(
     return found
 
 
-def _cuda_releases(matrix: Matrix, facts: Facts, tools: Toolchain) -> list[str]:
+def _cuda_releases(matrix: Matrix, facts: CondaVariants, tools: Toolchain) -> list[str]:
     own = {tools.nvcc.release} if tools.nvcc else set()
     return sorted({*facts.cuda, *(torch.cuda for torch in matrix.torch), *own})
 

@@ -32,7 +32,7 @@ class Session:
     tool: str
     packages: tuple[str, ...]
     matrix: config.Matrix
-    facts: conda_facts.Facts
+    facts: config.CondaVariants
     tools: local.Toolchain
     places: tuple[Place, ...]
     steps: Steps

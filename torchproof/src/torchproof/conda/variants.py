@@ -13,8 +13,7 @@ from torchproof.files import write_atomically
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torchproof.conda.facts import Facts
-    from torchproof.config import Matrix
+    from torchproof.config import CondaVariants, Matrix
 
 PATH = conda_facts.RECIPE / "conda_build_config.yaml"
 HEADER = """\
@@ -26,7 +25,7 @@ HEADER = """\
 NO_CUDA = "None"
 
 
-def variants(matrix: Matrix, facts: Facts) -> dict[str, tuple[str, ...]]:
+def variants(matrix: Matrix, facts: CondaVariants) -> dict[str, tuple[str, ...]]:
     """Every variant key of the recipe with its values."""
     return {
         "c_stdlib": ("sysroot",),
