@@ -173,6 +173,16 @@ def test_the_oldest_torch_goes_beside_another_python(monkeypatch: pytest.MonkeyP
     assert (second.series, second.torch) == ("3.13", matrix.supporting("stable")[0].version)
 
 
+def test_a_python_without_headers_cannot_be_packaged(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python3.14"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\necho {tmp_path}\n")
+    python.chmod(0o755)
+    assert places.prefix_of(Interpreter(python, "3.14.7")) is None
+    (tmp_path / "include" / "python3.14").mkdir(parents=True)
+    assert places.prefix_of(Interpreter(python, "3.14.7")) == tmp_path
+
+
 def test_one_python_still_has_both_torches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "prefix_of", lambda python: python.path.parents[1])
     first, second = places.places(config.load(), machine("3.11.7"))

@@ -46,7 +46,7 @@ class Place:
 
 
 def prefix_of(python: Interpreter) -> Path | None:
-    """The folder an interpreter lives in; None where it shares that with the whole system."""
+    """The folder an interpreter is in; None where it is the system's own, or lacks the headers."""
     told = subprocess.run(
         [python.path, "-c", "import sys; print(sys.base_prefix)"],
         capture_output=True,
@@ -55,7 +55,8 @@ def prefix_of(python: Interpreter) -> Path | None:
         timeout=60,
     )
     prefix = Path(told.stdout.strip())
-    return None if prefix == SHARED_PREFIX else prefix
+    headers = prefix / "include" / f"python{series(python.version)}"
+    return None if prefix == SHARED_PREFIX or not headers.is_dir() else prefix
 
 
 def places(matrix: Matrix, machine: Machine) -> tuple[Place, ...]:
@@ -80,7 +81,7 @@ def places(matrix: Matrix, machine: Machine) -> tuple[Place, ...]:
         raise NoInterpreter(
             f"CPython {machine.running.version} ({machine.running.path}) cannot be packaged: it "
             f"must be one of {', '.join(oldest.pythons)} and live in a prefix of its own, not in "
-            f"{SHARED_PREFIX}; run nox with one from pyenv, python.org or a container image"
+            f"{SHARED_PREFIX}, with its headers; run nox with one from pyenv, python.org or a container image"
         )
     first = Place(*usable[running], headers.version)
     other = next((found for name, found in usable.items() if name != running), usable[running])
