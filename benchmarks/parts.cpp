@@ -41,13 +41,8 @@ lltm::SequenceSizes sizes(const Problem& of) {
 }
 
 lltm::SequenceForward<float> forward(const Problem& of) {
-<<<<<<< Updated upstream:benchmarks/parts.cpp
   return {sizes(of), 1.0,  of.input, of.weights, of.bias, of.h0,    of.c0,
           of.gates,  true, of.steps, of.output,  of.c_n,  of.cells, of.gates};
-=======
-  return {sizes(of), 1.0,      of.input,  of.weights, of.bias,  of.h0,   of.c0,
-          of.gates,  true, of.steps, of.output, of.c_n,     of.cells, of.gates};
->>>>>>> Stashed changes:tests/benchmarks/parts.cpp
 }
 
 }  // namespace

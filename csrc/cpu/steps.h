@@ -34,29 +34,28 @@ struct ForwardPanel {
   template <class Lanes>
   void run(int64_t column, Lanes lanes) const {
     constexpr int kGates = Gates::kGates;
-    TileSums<compute_t<T>, kGates> sums[kGroupTiles];
-    for (int64_t first = 0; first < args.gates.rows; first += kGroupRows) {
-      const int64_t rows = at_most(kGroupRows, args.gates.rows - first);
-      multiply(args.h, first, rows, column, sums, false);
-      if (args.x.depth > 0) multiply(args.x, first, rows, column, sums, true);
+    TileSums<compute_t<T>, kGates> sums;
+    for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
+      const int64_t rows = at_most(kTileRows, args.gates.rows - row);
+      multiply(args.h, row, rows, column, sums, false);
+      if (args.x.depth > 0) multiply(args.x, row, rows, column, sums, true);
       for (int64_t i = 0; i < rows; ++i) {
         vector_t<T> z[kGates];
 #pragma GCC unroll 4
-        for (int gate = 0; gate < kGates; ++gate) {
-          z[gate] = load(sums[i / kTileRows].at[i % kTileRows][gate]);
-        }
-        finish_forward<Gates>(args.gates, first + i, column, z, lanes);
+        for (int gate = 0; gate < kGates; ++gate) z[gate] = load(sums.at[i][gate]);
+        finish_forward<Gates>(args.gates, row + i, column, z, lanes);
       }
     }
   }
 
   static void multiply(const PackedProduct<T>& of, int64_t row, int64_t rows, int64_t column,
-                       TileSums<compute_t<T>, Gates::kGates> (&sums)[kGroupTiles], bool add) {
+                       TileSums<compute_t<T>, Gates::kGates>& sums, bool add) {
+    using C = compute_t<T>;
     constexpr int kGates = Gates::kGates;
-    multiply_group<compute_t<T>>({of.rows + row * of.depth, of.depth, 1,
-                                  of.packed + column * of.depth * kGates, kGates * kWidth<T>,
-                                  of.depth},
-                                 rows, sums, add);
+    const TileOperands<C> operands{
+        of.rows + row * of.depth, of.depth, 1, of.packed + column * of.depth * kGates,
+        kGates * kWidth<T>,       of.depth};
+    tile_of<C, kGates>(rows)(operands, &sums.at[0][0][0], add);
   }
 };
 
@@ -102,16 +101,16 @@ void backward_panel(const StepBackward<T>& args, int64_t panel) {
   constexpr int vectors = kBackwardVectors, width = kWidth<T>;
   const int64_t state = args.gates.state, depth = Gates::kGates * state;
   const int64_t first = panel * vectors * width;
-  TileSums<C, vectors> sums[kGroupTiles];
-  for (int64_t row = 0; row < args.gates.rows; row += kGroupRows) {
-    const int64_t rows = at_most(kGroupRows, args.gates.rows - row);
-    multiply_group<C>({args.d_z_after + row * depth, depth, 1, args.packed + first * depth,
-                       vectors * width, depth},
-                      rows, sums, false);
+  TileSums<C, vectors> sums;
+  TileOperands<C> operands{nullptr, depth, 1, args.packed + first * depth, vectors * width, depth};
+  for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
+    const int64_t rows = at_most(kTileRows, args.gates.rows - row);
+    operands.a = args.d_z_after + row * depth;
+    tile_of<C, vectors>(rows)(operands, &sums.at[0][0][0], false);
     for (int64_t i = 0; i < rows; ++i) {
       for (int v = 0; v < vectors; ++v) {
         const int64_t column = first + v * width;
-        const auto grad_h = load(sums[i / kTileRows].at[i % kTileRows][v]);
+        const auto grad_h = load(sums.at[i][v]);
         if (column + width <= state) {
           finish_backward<Gates>(args.gates, row + i, column, grad_h, Full{});
         } else if (column < state) {

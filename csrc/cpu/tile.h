@@ -21,8 +21,6 @@ struct TileOperands {
   int64_t block = kSumBlock;
 };
 
-LLTM_INLINE int64_t at_most(int64_t most, int64_t x) { return x < most ? x : most; }
-
 // Keeps the compiler from seeing where a value comes from, so that it stays in its own register.
 template <class P>
 LLTM_INLINE P opaque(P pointer) {
@@ -113,27 +111,4 @@ struct alignas(kVectorBytes) TileSums {
   T at[kTileRows][Vectors][VectorOf<T>::width];
 };
 
-
-// Rows of a that share what they read of b.
-constexpr int64_t kGroupTiles = 8, kGroupRows = kGroupTiles * kTileRows;
-
-// Bytes of b that stay in the first-level cache, beside a and the sums, while each tile of a group
-// reads them.
-constexpr int64_t kGroupBytes = 16384;
-
-// The tiles of up to kGroupRows rows, a block of b at a time.
-template <class T, int Vectors>
-LLTM_INLINE void multiply_group(const TileOperands<T>& of, int64_t rows,
-                                TileSums<T, Vectors> (&sums)[kGroupTiles], bool add) {
-  constexpr int64_t block = kGroupBytes / (Vectors * kVectorBytes) / kSumBlock * kSumBlock;
-  for (int64_t k = 0; k == 0 || k < of.depth; k += block) {
-    for (int64_t row = 0; row < rows; row += kTileRows) {
-      TileOperands<T> tile = of;
-      tile.a += row * of.a_row_stride + k * of.a_column_stride;
-      tile.b += k * of.b_row_stride;
-      tile.depth = at_most(block, of.depth - k);
-      tile_of<T, Vectors>(at_most(kTileRows, rows - row))(
-          tile, &sums[row / kTileRows].at[0][0][0], add || k > 0);
-    }
-  }
-}
+LLTM_INLINE int64_t at_most(int64_t most, int64_t x) { return x < most ? x : most; }

@@ -18,13 +18,8 @@ struct Constants<float> {
   static constexpr int kMantissa = 23;
   static constexpr int kLift = 64;
   static constexpr float kUnlift = 0x1p-64f;
-<<<<<<< Updated upstream
   static constexpr float kLowest = -104.0f;    // exp of less is 0
   static constexpr float kHighest = 89.0f;     // exp of more is infinity
-=======
-  static constexpr float kLowest = -104.0f;  // exp of less is 0
-  static constexpr float kHighest = 89.0f;   // exp of more is infinity
->>>>>>> Stashed changes
   static constexpr float kSaturated = -20.0f;  // expm1 of less is -1
   // (expm1(r) - r) / r^2 for |r| <= ln(2) / 2
   static constexpr float kExpm1[] = {0.5f,          0.16666667f,   0.041666463f,
@@ -198,15 +193,9 @@ LLTM_INLINE V sigmoid_of(V x) {
   return quotient_of<T>(above, sum);
 }
 
-<<<<<<< Updated upstream
 // -m / (2 + m) with m = expm1(-2 |x|). The cell state grows with the steps, for nothing is
 // forgotten: beyond what makes m -1, exp(-2 |x|) would become subnormal, which costs Intel's
 // processors more than all the rest.
-=======
-// -m / (2 + m) with m = expm1(-2 |x|). The cell state grows with the steps, for nothing is forgotten:
-// beyond what makes m -1, exp(-2 |x|) would become subnormal, which costs Intel's processors more
-// than all the rest.
->>>>>>> Stashed changes
 template <class T, class V>
 LLTM_INLINE V tanh_of(V x) {
   const auto [q, scale] = scaled_exp<T>(clamp_low(T(2) * negative(x), Constants<T>::kSaturated));

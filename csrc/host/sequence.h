@@ -73,33 +73,6 @@ int64_t packed_size(int64_t state, int64_t vectors) {
   return kernels.panels(state, vectors) * vectors * kernels.width * 3 * state;
 }
 
-<<<<<<< Updated upstream
-=======
-template <class T>
-struct SequenceForward {
-  SequenceSizes sizes;
-  double alpha;
-  const T* input;    // [T, B, F]
-  const T* weights;  // [3S, S + F]
-  const T* bias;     // [3S] or null
-  const T* h0;       // [B, S]
-  const T* c0;       // [B, S]
-  // [chunk, B, 3S] the input's share of the pre-activations of that many steps; or `gates`, [T, B, 3S]
-  cpu::compute_t<T>* projected;
-  bool in_place;  // the latter
-  int64_t chunk;
-  T* output;  // [T, B, S]
-  T* c_n;     // [B, S]
-  T* cells;   // [T, B, S] or null
-  T* gates;   // [T, B, 3S] or null
-
-  // The input's share of the pre-activations from step `first` of a chunk on.
-  cpu::compute_t<T>* share(int64_t first) const {
-    return in_place ? projected + first * sizes.cell.batch * 3 * sizes.cell.state : projected;
-  }
-};
-
->>>>>>> Stashed changes
 // So many steps' pre-activations at a time that they stay in a core's own cache until they are
 // read, and rows enough for a product to be worth packing for.
 constexpr int64_t kChunkBytes = 1 << 20, kChunkRows = 128;
@@ -107,12 +80,8 @@ constexpr int64_t kChunkBytes = 1 << 20, kChunkRows = 128;
 template <class T>
 int64_t projected_steps(const SequenceSizes& sizes) {
   const int64_t batch = sizes.cell.batch;
-<<<<<<< Updated upstream
   const int64_t bytes =
       batch * 3 * sizes.cell.state * static_cast<int64_t>(sizeof(cpu::compute_t<T>));
-=======
-  const int64_t bytes = batch * 3 * sizes.cell.state * static_cast<int64_t>(sizeof(cpu::compute_t<T>));
->>>>>>> Stashed changes
   const int64_t steps = std::max(kChunkBytes / bytes, (kChunkRows + batch - 1) / batch);
   return std::min(steps, sizes.steps);
 }
@@ -167,7 +136,6 @@ class ForwardSteps {
 
   // The steps [first, last), whose input's share args.projected holds.
   void run(int64_t first, int64_t last) {
-<<<<<<< Updated upstream
     const int64_t batch = args_.sizes.cell.batch, state = args_.sizes.cell.state;
     const int64_t plane = batch * state;
     for (int64_t t = first; t < last; ++t) {
@@ -177,9 +145,6 @@ class ForwardSteps {
                         args_.bias, cell_, args_.output + t * plane, new_cell, gates, nullptr});
       cell_ = new_cell;
     }
-=======
-    for (int64_t t = first; t < last; ++t) step(t, args_.share(first) + (t - first) * 3 * plane());
->>>>>>> Stashed changes
     if (last == args_.sizes.steps && cell_ != args_.c_n) {
       copy_values(args_.c_n, cell_, plane);
     }

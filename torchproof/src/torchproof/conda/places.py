@@ -81,7 +81,8 @@ def places(matrix: Matrix, machine: Machine) -> tuple[Place, ...]:
         raise NoInterpreter(
             f"CPython {machine.running.version} ({machine.running.path}) cannot be packaged: it "
             f"must be one of {', '.join(oldest.pythons)} and live in a prefix of its own, not in "
-            f"{SHARED_PREFIX}, with its headers; run nox with one from pyenv, python.org or a container image"
+            f"{SHARED_PREFIX}, with its headers; run nox with one from pyenv, python.org or a "
+            "container image"
         )
     first = Place(*usable[running], headers.version)
     other = next((found for name, found in usable.items() if name != running), usable[running])
