@@ -44,10 +44,10 @@ def _record(
     record_property("oracle", {"backend": backend, "dtype": name, "case": case, **ulp})
 
 
-def _normwise(actual: tuple[Tensor, ...], exact: tuple[Tensor, ...]) -> float:
+def _normwise(actual: tuple[Tensor, ...], exact: tuple[oracle.Exact, ...]) -> float:
     """Largest error in ulp of the largest element."""
     return max(
-        float((a.double() - e).abs().max() / oracle.ulp(e.abs().max(), a.dtype))
+        float((a.double() - e.value).abs().max() / oracle.ulp(e.value.abs().max(), a.dtype))
         for a, e in zip(actual, exact, strict=True)
     )
 
@@ -108,7 +108,7 @@ def test_fused_gradients_are_at_most_as_wrong_as_eager(op: str) -> None:
                 seeds = [seed.to(outputs[0].dtype) for seed in weights]  # noqa: B023 - called at once
                 return torch.autograd.grad(outputs, of.tensors(), seeds)
 
-            exact = gradients(drawn.reference(*wide), wide)
+            exact = map(oracle.Exact, gradients(drawn.reference(*wide), wide))
             ours = gradients(drawn.function(*leaves, backend="fused"), leaves)
             theirs = gradients(drawn.reference(*leaves), leaves)
             for name, o, t, e in zip(cases.TENSOR_NAMES[op], ours, theirs, exact, strict=True):
@@ -136,9 +136,11 @@ def _sweep(dtype: torch.dtype, count: int) -> Tensor:
     return torch.cat([steps, powers, -powers, torch.zeros(1)]).to(dtype)
 
 
-def _pointwise(dtype: torch.dtype, count: int, old_cell: str, alpha: float = 1.0) -> Arguments:
+def _pointwise(
+    dtype: torch.dtype, count: int, old_cell: str, alpha: float = 1.0, draw: int = 0
+) -> Arguments:
     """S = 1, F = 3, weights [0 | I]: the three inputs of a row are its z_i, z_o, z_c, exactly."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(draw)
     z = _sweep(dtype, count)
     rows = len(z)
     shuffled = [z[torch.randperm(rows, generator=generator)] for _ in range(2)]
@@ -158,9 +160,9 @@ def _pointwise(dtype: torch.dtype, count: int, old_cell: str, alpha: float = 1.0
     )
 
 
-def _worst(dtype: torch.dtype, old_cell: str, alpha: float) -> dict[str, float]:
+def _worst(dtype: torch.dtype, old_cell: str, alpha: float, draw: int = 0) -> dict[str, float]:
     """Largest error of the pointwise part in ulp, the fused kernels' and eager's."""
-    arguments = _pointwise(dtype, 300 if dtype == torch.float64 else 20000, old_cell, alpha)
+    arguments = _pointwise(dtype, 300 if dtype == torch.float64 else 20000, old_cell, alpha, draw)
     case = Case("pointwise", len(arguments.input), 3, 1, alpha=alpha)
     exact = oracle.exact(case, arguments)
     answers = {
@@ -186,8 +188,10 @@ def test_pointwise(old_cell: str, alpha: float, dtype: torch.dtype, record_prope
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("old_cell", OLD_CELLS)
 def test_fused_pointwise_is_at_most_as_wrong_as_eager(old_cell: str, alpha: float) -> None:
-    worst = _worst(torch.float32, old_cell, alpha)
-    assert worst["ulp"] <= worst["eager_ulp"]
+    """In the mean of the draws, for the largest of one draw's errors is a matter of chance."""
+    draws = [_worst(torch.float32, old_cell, alpha, draw) for draw in range(DRAWS)]
+    ours, theirs = (sum(worst[name] for worst in draws) for name in ("ulp", "eager_ulp"))
+    assert ours <= theirs, f"fused {ours / DRAWS}, eager {theirs / DRAWS} ulp"
 
 
 def test_gates_beyond_exp_overflow() -> None:
@@ -200,7 +204,7 @@ def test_gates_beyond_exp_overflow() -> None:
         c=torch.zeros(len(z), 1),
     )
     case = Case("beyond", len(z), 3, 1)
-    _, exact = oracle.exact(case, arguments)
+    exact = oracle.exact(case, arguments)[1].value
     _, actual = case.function(*arguments, backend="fused")
     half_of_the_smallest = 0.5 * torch.finfo(torch.float32).tiny * torch.finfo(torch.float32).eps
     assert ((actual - exact).abs() <= 200 * 4 * half_of_the_smallest + 1e-6 * exact).all()
