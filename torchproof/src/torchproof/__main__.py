@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchproof import config, proofs, report, rules, terminal
+from torchproof import cli, config, proofs, report, rules, terminal
 from torchproof.errors import TorchproofError
 from torchproof.lock import BusyError
 from torchproof.machine import Machine, this_machine
@@ -243,4 +243,4 @@ def shown(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.main())

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from torchproof import stubs
 from torchproof.audit.torches import find_torch
-from torchproof.config import HOST, ROOT, project, read_toml, series
+from torchproof.config import HOST, PATH, ROOT, project, read_toml, series
 from torchproof.files import read_sealed, text_hash, write_sealed
 
 if TYPE_CHECKING:
@@ -145,7 +145,9 @@ def installer(python: Interpreter) -> Installer:
 
 @cache
 def requirements() -> tuple[str, ...]:
-    """What every environment holds beside torch: groups of pyproject.toml."""
+    """What every environment of a project holds beside torch: groups of its pyproject.toml."""
+    if not PATH.is_file():
+        return ()
     return tuple(
         resolve(read_toml(ROOT / "pyproject.toml")["dependency-groups"], *project().groups)
     )

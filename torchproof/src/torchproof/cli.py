@@ -1,0 +1,47 @@
+"""`torchproof COMMAND ...`: one program before all the others."""
+
+from __future__ import annotations
+
+from torchproof.interrupts import INTERRUPTED  # before the imports that are slow  # noqa: F401
+
+# isort: split
+import importlib
+import sys
+
+RUN = "torchproof.__main__"
+# A command, the module whose main() does it, and what is put before the user's own arguments.
+COMMANDS = {
+    "run": (RUN, (), "build, audit, load, test and time the rows of matrix.toml"),
+    "list": (RUN, ("--list",), "list the rows"),
+    "expand": (RUN, ("--list", "--json"), "the rows as JSON, for a matrix of GitHub Actions"),
+    "check": (RUN, ("--check",), "check matrix.toml and what is made from it"),
+    "report": (RUN, ("--report",), "report what earlier runs have kept"),
+    "page": ("torchproof.page.check", (), "look at the report's page in headless Chromium"),
+    "audit": ("torchproof.audit.__main__", (), "where wheels, packages and libraries will load"),
+    "grid": ("torchproof.grid.__main__", (), "load wheels into torches, beside the prediction"),
+    "crossload": ("torchproof.crossload.__main__", (), "build the project's wheels, and grid them"),
+    "conda": ("torchproof.conda.__main__", (), "build, test and install the conda packages"),
+    "release": ("torchproof.release.__main__", (), "build or check what is released"),
+}
+
+
+def usage() -> str:
+    """Every command in a line."""
+    width = max(map(len, COMMANDS))
+    lines = (f"  {name:<{width}}  {what}" for name, (_, _, what) in COMMANDS.items())
+    return "\n".join(["torchproof COMMAND [--help] ...", "", *lines])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; options without one are those of `run`."""
+    given = sys.argv[1:] if argv is None else argv
+    if given[:1] in (["-h"], ["--help"]):
+        print(usage())
+        return 0
+    name, rest = (given[0], given[1:]) if given and given[0][:1] != "-" else ("run", given)
+    if name not in COMMANDS:
+        print(f"torchproof: there is no command {name!r}\n\n{usage()}", file=sys.stderr)
+        return 2
+    module, before, _ = COMMANDS[name]
+    code: int = importlib.import_module(module).main([*before, *rest])
+    return code
