@@ -35,6 +35,8 @@ struct GatesForward {
   T* new_cell;            // [rows, S]
   T* gates;               // [rows, 3S] saved for backward, or null where there will be none
   compute_t<T>* h_next;   // [rows, S] new_h again, in the compute type, or null
+  compute_t<T>* carry;    // [rows, S] the cell from step to step, read in place of old_cell and
+                          // written, or null
 };
 
 template <class T>

@@ -140,6 +140,7 @@ CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor&
                                Api::template mutable_data<T>(result.new_h),
                                Api::template mutable_data<T>(result.new_cell),
                                mutable_data_or_null<Api, T>(result.gates),
+                               nullptr,
                                nullptr};
     if (is_forward_direct<T>(sizes)) {
       return cell_direct<Api, T>(sizes, Api::template data<T>(input),

@@ -132,7 +132,15 @@ template <class T, class Product>
 class ForwardSteps {
  public:
   explicit ForwardSteps(const SequenceForward<T>& args)
-      : args_(args), product_(args), cell_(args.c0) {}
+      : args_(args),
+        product_(args),
+        cell_(args.c0),
+        carry_(kCarries ? args.sizes.cell.batch * args.sizes.cell.state : 0) {
+    if constexpr (kCarries) {
+      cpu::kernels().of<T>().widen(args.c0, carry_.data(),
+                                   args.sizes.cell.batch * args.sizes.cell.state);
+    }
+  }
 
   // The steps [first, last), whose input's share args.projected holds.
   void run(int64_t first, int64_t last) {
@@ -142,7 +150,8 @@ class ForwardSteps {
       T* new_cell = args_.cells ? args_.cells + t * plane : args_.c_n;
       T* gates = args_.gates ? args_.gates + t * 3 * plane : nullptr;
       product_.step(t, {batch, state, args_.alpha, args_.share(first) + (t - first) * 3 * plane,
-                        args_.bias, cell_, args_.output + t * plane, new_cell, gates, nullptr});
+                        args_.bias, cell_, args_.output + t * plane, new_cell, gates, nullptr,
+                        kCarries ? carry_.data() : nullptr});
       cell_ = new_cell;
     }
     if (last == args_.sizes.steps && cell_ != args_.c_n) {
@@ -151,9 +160,14 @@ class ForwardSteps {
   }
 
  private:
+  static constexpr bool kCarries = !is_computed_in<T>;
+
   const SequenceForward<T>& args_;
   Product product_;
   const T* cell_;
+  // The cell in the type that it is computed in: it sums over the steps, and so would what is
+  // rounded off.
+  Scratch<cpu::compute_t<T>> carry_;
 };
 
 template <class Api, class Product, class T>
