@@ -41,7 +41,7 @@ void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t column, 
   }
   const int64_t at = row * args.state + column;
   if (args.grad_h) grad_h += lanes.load_from(args.grad_h + at);
-  if (args.grad_h_also) grad_h += lanes.load_from(args.grad_h_also + at);
+  if (args.grad_h_extra) grad_h += lanes.load_from(args.grad_h_extra + at);
   V grad_cell = {};
   if (args.grad_cell) grad_cell += lanes.load_from(args.grad_cell + at);
   if (args.carry_in) grad_cell += lanes.load_from(args.carry_in + at);

@@ -26,7 +26,7 @@ template <class T>
 class ComputeState {
  public:
   using C = cpu::compute_t<T>;
-  static constexpr bool kCopies = !is_computed_in<T>;
+  static constexpr bool kCopies = !is_compute_type_v<T>;
 
   // Two copies, because a step reads one while it writes the next.
   explicit ComputeState(int64_t count) : count_(count), copies_(kCopies ? 2 * count : 0) {}
@@ -203,7 +203,7 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
     T* gates = mutable_data_or_null<Api, T>(result.gates);
     // What is saved takes the place of the input's share, element by element, where it is as wide.
     C* in_place = nullptr;
-    if constexpr (is_computed_in<T>) in_place = gates;
+    if constexpr (is_compute_type_v<T>) in_place = gates;
     const int64_t chunk = projected_steps<T>(sizes);
     const Scratch<C> projected(in_place ? 0 : chunk * plane * 3);
     T* output = Api::template mutable_data<T>(result.output);
@@ -369,7 +369,7 @@ void weight_gradient(const WeightGradient<T>& args) {
   const auto d_weights = dense(args.d_weights, gates, width);
   const auto d_z = dense(args.d_z, rows, gates).transposed();
   const auto steps = dense<const T>(x.data(), rows, width);
-  if constexpr (is_computed_in<T>) {
+  if constexpr (is_compute_type_v<T>) {
     multiply_computed<Api>(d_weights, d_z, steps,
                            std::min(cpu::steps_sum_block(rows), cpu::kernels().sum_block));
   } else {
