@@ -144,7 +144,7 @@ def page(session: nox.Session) -> None:
 
 @nox.session
 def crossload(session: nox.Session) -> None:
-    """Load every wheel into every torch; fails where the audit foretold something else."""
+    """Load every wheel into every torch; fails where the audit predicted something else."""
     install_torchproof(session)
     session.run("python", "-m", "torchproof.crossload", *session.posargs)
 
