@@ -160,7 +160,7 @@ class ForwardSteps {
   }
 
  private:
-  static constexpr bool kCarries = !is_computed_in<T>;
+  static constexpr bool kCarries = !is_compute_type_v<T>;
 
   const SequenceForward<T>& args_;
   Product product_;
