@@ -186,6 +186,14 @@ def release_check(session: nox.Session) -> None:
     session.run("python", "-m", "torchproof.release", "check", *session.posargs)
 
 
+@nox.session(name="other-platforms")
+def other_platforms(session: nox.Session) -> None:
+    """Check the sources' syntax for macOS, Windows and aarch64, with the headers Zig carries."""
+    install(session, "build")
+    session.install(f"torch=={TORCH}", "ziglang")
+    session.run("python", "-m", "build_support.other_platforms")
+
+
 @nox.session
 def interpreters(session: nox.Session) -> None:
     """Fetch the CPythons of matrix.toml that are missing, from Debian's packages; `-- 3.15`."""
