@@ -98,6 +98,25 @@ def dev(session: nox.Session) -> None:
         session.run("pytest", *session.posargs, env=source_tree)
 
 
+@nox.session(python="3.11")  # atheris has wheels for few CPythons
+def fuzz(session: nox.Session) -> None:
+    """Fuzz the raw ops and what reads strangers' files: `-- MINUTES SEED`; crashes become tests."""
+    defaults = ("10", "1")
+    minutes, seed = (*session.posargs, *defaults[len(session.posargs) :])
+    targets, tests = ("elf", "wheel", "matrix"), 6
+    install(session, "build", "test", "fuzz")
+    install_torchproof(session)
+    session.install(f"torch=={TORCH}")
+    install_lltm(session)
+    session.run("pytest", "torchproof/tests/test_crashes.py")
+    part = int(float(minutes) * 60 / (len(targets) + 1))
+    for target in targets:
+        options = ("--seconds", str(part), "--seed", seed)
+        session.run("python", "torchproof/fuzz/readers.py", target, *options)
+    more = {"LLTM_FUZZ_SECONDS": str(part / tests), "LLTM_FUZZ_SEED": seed}
+    session.run("pytest", "tests/op/test_fuzz.py", env=more)
+
+
 @nox.session
 def examples(session: nox.Session) -> None:
     """Run every example and check what it claims; arguments go to pytest."""
@@ -144,7 +163,7 @@ def page(session: nox.Session) -> None:
 
 @nox.session
 def crossload(session: nox.Session) -> None:
-    """Load every wheel into every torch; fails where the audit predicted something else."""
+    """Load every wheel into every torch; fails where the audit foretold something else."""
     install_torchproof(session)
     session.run("python", "-m", "torchproof.crossload", *session.posargs)
 
@@ -170,7 +189,7 @@ def wheel(session: nox.Session) -> None:
     session.run("python", "-m", "torchproof.release", "build")
 
 
-@nox.session(name="wheel-tests")
+@nox.session
 def wheel_tests(session: nox.Session) -> None:
     """Install the wheel in dist/ and run the op's tests on it; further arguments go to pytest."""
     install(session, "test")
@@ -179,19 +198,11 @@ def wheel_tests(session: nox.Session) -> None:
     session.run("pytest", OF_THE_OP, *(session.posargs or IN_PARALLEL))
 
 
-@nox.session(name="release-check")
+@nox.session
 def release_check(session: nox.Session) -> None:
     """Check the version, the changelog and the files in dist/; `-- --tag v0.1.0 --json`."""
     install_torchproof(session, "release")
     session.run("python", "-m", "torchproof.release", "check", *session.posargs)
-
-
-@nox.session(name="other-platforms")
-def other_platforms(session: nox.Session) -> None:
-    """Check the sources' syntax for macOS, Windows and aarch64, with the headers Zig carries."""
-    install(session, "build")
-    session.install(f"torch=={TORCH}", "ziglang")
-    session.run("python", "-m", "build_support.other_platforms")
 
 
 @nox.session
@@ -215,7 +226,7 @@ def platforms(session: nox.Session) -> None:
     session.run("python", "-m", "torchproof.release", "platforms")
 
 
-@nox.session(name="release-notes")
+@nox.session
 def release_notes(session: nox.Session) -> None:
     """Write the changelog's entry of this version to build/notes.md."""
     install_torchproof(session, "release")
@@ -236,19 +247,19 @@ def rehearse(session: nox.Session) -> None:
     session.run("python", "-m", "torchproof.workflows", "rehearse", *session.posargs)
 
 
-@nox.session(name="torch-nightly")
-def torch_nightly(session: nox.Session) -> None:
+@nox.session
+def tomorrow(session: nox.Session) -> None:
     """Build and test on a torch newer than torchproof's newest, where pip's indexes have one."""
     session.install("pip>=25.1")  # the first whose `index` speaks JSON
-    printed = session.run(
+    said = session.run(
         "python", "-m", "pip", "index", "versions", "--pre", "--json", "torch", silent=True
     )
-    (answer,) = (json.loads(line) for line in str(printed).splitlines() if line.startswith("{"))
+    (answer,) = (json.loads(line) for line in str(said).splitlines() if line.startswith("{"))
     newest, known = answer["latest"], RELEASES[-1]["version"]
     if Version(Version(newest).public) <= Version(known):
         session.skip(
             f"not run: the newest torch that pip's indexes offer is {newest}, and torchproof has "
-            f"{known}; name an index of nightlies in PIP_EXTRA_INDEX_URL to test on one"
+            f"{known}; name an index of nightlies in PIP_EXTRA_INDEX_URL to test on tomorrow's"
         )
     session.log(f"the newest torch that pip's indexes offer is {newest}")
     install(session, "build", "test")
@@ -258,7 +269,7 @@ def torch_nightly(session: nox.Session) -> None:
     session.run("pytest", *(session.posargs or [*IN_PARALLEL, *shown]))
 
 
-@nox.session(name="report-nightly")
+@nox.session
 def report_nightly(session: nox.Session) -> None:
     """Open an issue on a failed nightly, or add to it, with GitHub's gh; `-- RUN_ADDRESS`."""
     install_torchproof(session, "workflows")

@@ -1,17 +1,28 @@
-"""Arbitrary arguments at the raw ops give the reference's results or errors, never a crash."""
+"""Arbitrary arguments at the raw ops give the reference's results or errors, never a crash.
+
+The same cases each time; more of them, from LLTM_FUZZ_SEED on, for LLTM_FUZZ_SECONDS a test.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import cases
 import pytest
 import torch
 from cases import Case
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MORE_S = float(os.environ.get("LLTM_FUZZ_SECONDS", "0"))
+SEED = int(os.environ.get("LLTM_FUZZ_SEED", "1"))
 OPS = ("cell", "sequence")
 NO_BIAS = "needs_input_grad asks for the gradient of bias, which is None"
 DTYPES = (
@@ -30,6 +41,7 @@ SETTINGS = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+MORE = settings(SETTINGS, derandomize=False, database=None, print_blob=True)
 sizes = st.integers(0, 5)
 alphas = st.one_of(st.floats(0, 4), st.sampled_from([-1.0, 1e300, float("inf"), float("nan")]))
 
@@ -68,6 +80,16 @@ def nearly_right(draw: Any, op: str) -> list[Any]:
     return [*arguments, draw(alphas)]
 
 
+def explore(check: Callable[..., None], *strategies: Any) -> None:
+    """Check the cases of every run, and more of them while there is time."""
+    SETTINGS(given(*strategies)(check))()
+    end = time.monotonic() + MORE_S
+    for number in count(SEED):
+        if time.monotonic() >= end:
+            return
+        seed(number)(MORE(given(*strategies)(check)))()
+
+
 def _attempt(case: Case, suffix: str, arguments: list[Any]) -> tuple[Tensor, ...] | None:
     """Call; what an error says must be the op's own words."""
     try:
@@ -92,22 +114,34 @@ def _check(case: Case, arguments: list[Any]) -> None:
 
 @pytest.mark.parametrize("op", OPS)
 def test_nearly_right_arguments(op: str) -> None:
-    @SETTINGS
-    @given(nearly_right(op))
     def check(arguments: list[Any]) -> None:
         _check(cases.SMALL[op], arguments)
 
-    check()
+    explore(check, nearly_right(op))
+
+
+def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Case.raw
+
+    def planted(self: Case, suffix: str = "") -> Callable[..., Any]:
+        def call(*arguments: Any) -> list[Tensor]:
+            outputs = right(self, suffix)(*arguments)
+            wrong = outputs[0].shape == (3, 2)
+            return [output + 0.1 if wrong else output for output in outputs]
+
+        return call
+
+    monkeypatch.setattr(Case, "raw", planted)
+    with pytest.raises(AssertionError, match="not close"):
+        test_nearly_right_arguments("cell")
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_arbitrary_arguments(op: str) -> None:
-    @SETTINGS
-    @given(st.tuples(*[anything()] * 5, alphas))
     def check(arguments: tuple[Any, ...]) -> None:
         _check(cases.SMALL[op], list(arguments))
 
-    check()
+    explore(check, st.tuples(*[anything()] * 5, alphas))
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -122,14 +156,6 @@ def test_raw_backward(op: str) -> None:
     right = [*seeds, *arguments[:5], *saved]
     expected = cases.reference_gradients(case, arguments.leaves())
 
-    @SETTINGS
-    @given(
-        st.dictionaries(
-            st.integers(0, len(right) - 1), st.one_of(st.none(), anything()), max_size=2
-        ),
-        st.lists(st.booleans(), min_size=5, max_size=5),
-        alphas,
-    )
     def check(replaced: dict[int, Tensor | None], needs: list[bool], alpha: float) -> None:
         given_arguments = [replaced.get(index, value) for index, value in enumerate(right)]
         gradients = _attempt(case, "_backward", [*given_arguments, alpha, needs])
@@ -141,4 +167,11 @@ def test_raw_backward(op: str) -> None:
             else:
                 assert not gradient.numel()
 
-    check()
+    explore(
+        check,
+        st.dictionaries(
+            st.integers(0, len(right) - 1), st.one_of(st.none(), anything()), max_size=2
+        ),
+        st.lists(st.booleans(), min_size=5, max_size=5),
+        alphas,
+    )

@@ -15,13 +15,13 @@ import struct
 import tarfile
 import time
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from conda_package_streaming.create import conda_builder
 from rich.console import Console
+from samples import GOOD, I686, METADATA, S390X, WHEEL, Kind, archive, small_elf
 from torchproof.audit import ArtifactError, audit, default_policy, render, unpack
 from torchproof.audit.__main__ import main
 from torchproof.audit.isolated import Auditor, Budget
@@ -38,66 +38,6 @@ LONGEST_SENTENCE = 600
 EVIL = (0, 1, 0x7F, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 
 
-@dataclass(frozen=True)
-class Kind:
-    """An ELF class, byte order and machine."""
-
-    machine: int
-    width: int = 64
-    order: str = "<"
-
-
-I686, S390X = Kind(3, 32), Kind(22, 64, ">")
-
-
-def small_elf(kind: Kind, needed: str = "libc.so.6", undefined: str = "PyErr_Clear") -> bytes:
-    """The smallest shared library: one NEEDED entry, one undefined symbol, no section table."""
-    word = "Q" if kind.width == 64 else "I"
-    header, segment, symbol = (
-        ("HHIQQQIHHHHHH", "IIQQQQQQ", "IBBHQQ")
-        if kind.width == 64
-        else ("HHIIIIIHHHHHH", "IIIIIIII", "IIIBBH")
-    )
-
-    def pack(layout: str, *values: int) -> bytes:
-        return struct.pack(kind.order + layout, *values)
-
-    head, row, entry = (struct.calcsize("<" + text) for text in (header, segment, symbol))
-    strings = b"\0" + needed.encode() + b"\0" + undefined.encode() + b"\0"
-    at_name = 2 + len(needed)
-    table = 16 + head + 2 * row
-    symbols = bytes(entry) + (
-        pack(symbol, at_name, 0x10, 0, 0, 0, 0)
-        if kind.width == 64
-        else pack(symbol, at_name, 0, 0, 0x10, 0, 0)
-    )
-    hashes = table + len(symbols)
-    names = hashes + 20
-    dynamic = names + len(strings)
-    values = {1: 1, 5: names, 6: table, 4: hashes, 10: len(strings), 11: entry, 0: 0}
-    tags = b"".join(pack(word * 2, tag, value) for tag, value in values.items())
-    end = dynamic + len(tags)
-    segments = b"".join(
-        pack(segment, kind_of, 4, at, at, at, size, size, 1)
-        if kind.width == 64
-        else pack(segment, kind_of, at, at, at, size, size, 4, 1)
-        for kind_of, at, size in ((1, 0, end), (2, dynamic, len(tags)))
-    )
-    ident = b"\x7fELF" + bytes([kind.width // 32, 1 if kind.order == "<" else 2, 1]) + bytes(9)
-    return b"".join((
-        ident,
-        pack(header, 3, kind.machine, 1, 0, 16 + head, 0, 0, 16 + head, row, 2, 0, 0, 0),
-        segments,
-        symbols,
-        pack("5I", 1, 2, 1, 0, 0),
-        strings,
-        tags,
-    ))  # fmt: skip
-
-
-GOOD = small_elf(Kind(62))
-
-
 @pytest.mark.parametrize(
     ("kind", "policy"), [(I686, "manylinux_2_5_i686"), (S390X, "manylinux_2_17_s390x"),
                          (Kind(62), "manylinux_2_5_x86_64"), (Kind(8), "linux_machine8")]
@@ -112,17 +52,6 @@ def test_a_library_of_another_machine_is_read(tmp_path: Path, kind: Kind, policy
 
 
 # What somebody made by hand ------------------------------------------------------------------
-
-
-def archive(path: Path, *files: tuple[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
-    with zipfile.ZipFile(path, "w", method) as target:
-        for name, data in files:
-            target.writestr(name, data)
-    return path
-
-
-WHEEL = "ext-1.0-py3-none-linux_x86_64.whl"
-METADATA = "ext-1.0.dist-info/METADATA"
 
 
 def patched_zip(field: int, value: int) -> Callable[[Path], Path]:

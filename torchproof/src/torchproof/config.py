@@ -55,7 +55,12 @@ def series(version: str) -> str:
 
 def number(version: str) -> tuple[int, ...]:
     """A version as numbers, to be compared: "2.13" -> (2, 13); "3.14t" is just above "3.14"."""
-    parts = tuple(int(part) for part in version.removesuffix("t").split("."))
+    try:
+        parts = tuple(int(part) for part in version.removesuffix("t").split("."))
+    except ValueError:
+        raise ConfigError(
+            f"{version!r} is no version: expected numbers with points, such as 2.13.0"
+        ) from None
     return (*parts, 0) if version.endswith("t") else parts
 
 
@@ -561,6 +566,8 @@ def _array(source: Source, name: str) -> tuple[Any, ...]:
         return tuple(_table(kind, row, line) for row, line in rows)
     merged = {row[key]: (row, 0) for row, _ in facts().rows(name)}
     for row, line in rows:
+        if key in row:  # the others are of no use where it is no text
+            _value(key, str, row[key], line)
         known, _ = merged.get(row.get(key), ({}, 0))
         merged[row.get(key)] = ({**known, **row}, line)
     found: Iterator[Any] = (_table(kind, row, line) for row, line in merged.values())

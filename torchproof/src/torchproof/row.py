@@ -251,7 +251,9 @@ class RowRun:
                 render(report, terminal.console(file=file, width=120))
             self._set(audit=json.loads(to_json([report]))[0])
             if not report.ok:
-                raise RowFailed(f"breaks {', '.join(report.failed_rules())}")
+                rules = ", ".join(report.failed_rules())
+                broken = [f"breaks {rules}"] if rules else []
+                raise RowFailed("; ".join([*broken, *report.unreadable]))
 
     def _load(self, environment: Environment) -> None:
         with self._timed("load"):

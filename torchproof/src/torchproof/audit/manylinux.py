@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from functools import cache
 from typing import TYPE_CHECKING
 
 from auditwheel.architecture import Architecture
@@ -55,5 +56,6 @@ def system_libraries(machine: str) -> frozenset[str]:
     return frozenset(_policies(machine if machine in MACHINES else HOME).lowest.whitelist)
 
 
+@cache
 def _policies(machine: str) -> WheelPolicies:
     return WheelPolicies(libc=Libc.GLIBC, arch=Architecture(machine))
