@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from torchproof.files import kernels_hash
-from torchproof.page.sample import AMX, ZEN4
+from torchproof.sample_processors import AMX, ZEN4
 
 from benchmarks.runs import __main__ as command
 from benchmarks.runs import document, measure

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from torchproof.page.sample import ZEN4
+from torchproof.sample_processors import ZEN4
 
 from benchmarks.runs import figures, page, plots, tables
 from benchmarks.runs.figures import BenchError, Figure

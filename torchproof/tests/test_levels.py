@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from torchproof.levels import beyond, environment, unavailable_reason
 from torchproof.machine import CompilerFound, Interpreter, Machine
-from torchproof.page.sample import AMX, AVX512, ZEN4
 from torchproof.plan import expand, place, select
+from torchproof.sample_processors import AMX, AVX512, ZEN4
 
 from torchproof import config
 

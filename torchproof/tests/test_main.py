@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from torchproof.machine import Interpreter, Machine
-from torchproof.page.sample import AMX
 from torchproof.plan import Placed, expand, place
+from torchproof.sample_processors import AMX
 
 from torchproof import __main__ as tool
 from torchproof import config, proofs, results

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from torchproof.machine import CompilerFound, Interpreter, Machine, Nvcc
-from torchproof.page.sample import AMX
 from torchproof.plan import expand, place, select
+from torchproof.sample_processors import AMX
 
 from torchproof import config
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from torchproof.page import sample
-from torchproof.page.sample import AMX, ZEN4
 from torchproof.results import FAILED, NOT_RUN, PASSED, Result
+from torchproof.sample_processors import AMX, ZEN4
 
 from torchproof import config, files, proofs, readme
 

@@ -15,11 +15,11 @@ from torchproof.environments import Environment
 from torchproof.lock import BusyError
 from torchproof.machine import CompilerFound, Interpreter, Machine
 from torchproof.once import Once
-from torchproof.page.sample import AMX
 from torchproof.plan import expand, place
 from torchproof.processes import Processes
 from torchproof.progress import Progress
 from torchproof.run import build, run
+from torchproof.sample_processors import AMX
 
 from torchproof import config, report, row, terminal
 

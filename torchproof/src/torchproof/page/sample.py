@@ -6,45 +6,17 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from torchproof.files import kernels_hash, write_json
-from torchproof.processor import Processor
 from torchproof.proofs import Proof, Record
 from torchproof.results import FAILED, NOT_RUN, PASSED, Counts, OracleError, Result, Speed
+from torchproof.sample_processors import AMX, ZEN4
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-AVX512 = (
-    *("sse4_2", "avx", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"),
-    "avx512_bf16",
-)
-AMX = Processor(
-    vendor="Intel",
-    name="Intel(R) Xeon(R) Platinum 8488C",
-    family=6,
-    model=143,
-    stepping=8,
-    architecture="x86_64",
-    cores=2,
-    threads=4,
-    caches={"L1d": 48 << 10, "L1i": 32 << 10, "L2": 2 << 20, "L3": 105 << 20},
-    instruction_sets=(*AVX512, "amx_tile"),
-    virtual=True,
-    emulated=False,
-)
 IN_USE = {
     "host": ("avx512", "AVX512", "AVX10.1 and AMX with bfloat16 and 8-bit integer support"),
     "avx2": ("avx2", "AVX2", "AVX2"),
 }
-ZEN4 = dataclasses.replace(
-    AMX,
-    vendor="AMD",
-    name="AMD EPYC 9R14",
-    family=25,
-    model=17,
-    stepping=1,
-    caches={"L1d": 32 << 10, "L1i": 32 << 10, "L2": 1 << 20, "L3": 32 << 20},
-    instruction_sets=AVX512,
-)
 SHA256 = "5f2b51cbab36a3e5" * 4
 WHEEL = "decay-0.1.0-py3-none-linux_x86_64.whl"
 TIMED = (("cell 16x32x128", 1.9), ("sequence 64x16x32x128", 2.4), ("sequence 64x1x256x512", 3.1))
