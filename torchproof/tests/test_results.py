@@ -87,6 +87,12 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(
     assert [path.name for path in tmp_path.iterdir()] == [f"{RESULT.id}.json"]
 
 
+def test_a_sealed_record_may_hold_a_hash_of_its_own(tmp_path: Path) -> None:
+    record = {"wheel": "a.whl", "sha256": "0123"}
+    files.write_sealed(tmp_path / "a.json", record)
+    assert files.read_sealed(tmp_path / "a.json") == record
+
+
 def test_the_speedup_is_the_geometric_mean() -> None:
     assert RESULT.speedup == pytest.approx(4.0)
 

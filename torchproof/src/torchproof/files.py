@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # This tool itself.
 TOOL = Path(__file__).parent
-SEAL = "sha256"  # of the rest of a sealed record
+SEAL = "seal"  # a hash of the rest of a sealed record, under a name that none of them has
 IGNORED = ("__pycache__", ".hypothesis", ".pytest_cache")
 
 
