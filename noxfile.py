@@ -163,7 +163,7 @@ def page(session: nox.Session) -> None:
 
 @nox.session
 def crossload(session: nox.Session) -> None:
-    """Load every wheel into every torch; fails where the audit foretold something else."""
+    """Load every wheel into every torch; fails where the audit predicted something else."""
     install_torchproof(session)
     session.run("python", "-m", "torchproof.crossload", *session.posargs)
 
@@ -189,7 +189,7 @@ def wheel(session: nox.Session) -> None:
     session.run("python", "-m", "torchproof.release", "build")
 
 
-@nox.session
+@nox.session(name="wheel-tests")
 def wheel_tests(session: nox.Session) -> None:
     """Install the wheel in dist/ and run the op's tests on it; further arguments go to pytest."""
     install(session, "test")
@@ -198,11 +198,19 @@ def wheel_tests(session: nox.Session) -> None:
     session.run("pytest", OF_THE_OP, *(session.posargs or IN_PARALLEL))
 
 
-@nox.session
+@nox.session(name="release-check")
 def release_check(session: nox.Session) -> None:
     """Check the version, the changelog and the files in dist/; `-- --tag v0.1.0 --json`."""
     install_torchproof(session, "release")
     session.run("python", "-m", "torchproof.release", "check", *session.posargs)
+
+
+@nox.session(name="other-platforms")
+def other_platforms(session: nox.Session) -> None:
+    """Check the sources' syntax for macOS, Windows and aarch64, with the headers Zig carries."""
+    install(session, "build")
+    session.install(f"torch=={TORCH}", "ziglang")
+    session.run("python", "-m", "build_support.other_platforms")
 
 
 @nox.session
@@ -226,7 +234,7 @@ def platforms(session: nox.Session) -> None:
     session.run("python", "-m", "torchproof.release", "platforms")
 
 
-@nox.session
+@nox.session(name="release-notes")
 def release_notes(session: nox.Session) -> None:
     """Write the changelog's entry of this version to build/notes.md."""
     install_torchproof(session, "release")
@@ -247,19 +255,19 @@ def rehearse(session: nox.Session) -> None:
     session.run("python", "-m", "torchproof.workflows", "rehearse", *session.posargs)
 
 
-@nox.session
-def tomorrow(session: nox.Session) -> None:
+@nox.session(name="torch-nightly")
+def torch_nightly(session: nox.Session) -> None:
     """Build and test on a torch newer than torchproof's newest, where pip's indexes have one."""
     session.install("pip>=25.1")  # the first whose `index` speaks JSON
-    said = session.run(
+    printed = session.run(
         "python", "-m", "pip", "index", "versions", "--pre", "--json", "torch", silent=True
     )
-    (answer,) = (json.loads(line) for line in str(said).splitlines() if line.startswith("{"))
+    (answer,) = (json.loads(line) for line in str(printed).splitlines() if line.startswith("{"))
     newest, known = answer["latest"], RELEASES[-1]["version"]
     if Version(Version(newest).public) <= Version(known):
         session.skip(
             f"not run: the newest torch that pip's indexes offer is {newest}, and torchproof has "
-            f"{known}; name an index of nightlies in PIP_EXTRA_INDEX_URL to test on tomorrow's"
+            f"{known}; name an index of nightlies in PIP_EXTRA_INDEX_URL to test on one"
         )
     session.log(f"the newest torch that pip's indexes offer is {newest}")
     install(session, "build", "test")
@@ -269,7 +277,7 @@ def tomorrow(session: nox.Session) -> None:
     session.run("pytest", *(session.posargs or [*IN_PARALLEL, *shown]))
 
 
-@nox.session
+@nox.session(name="report-nightly")
 def report_nightly(session: nox.Session) -> None:
     """Open an issue on a failed nightly, or add to it, with GitHub's gh; `-- RUN_ADDRESS`."""
     install_torchproof(session, "workflows")

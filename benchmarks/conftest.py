@@ -41,7 +41,7 @@ def _competitors(config: pytest.Config) -> list[Competitor]:
     scope = config.getoption("--rows")
     if scope == "smoke":
         return [c for c in competitors.everyone() if c.backend is not None]
-    if scope == "cuda" and (reason := cuda_competitors.why_not()):
+    if scope == "cuda" and (reason := cuda_competitors.unavailable_reason()):
         raise pytest.UsageError(f"not run: {reason}")
     competitors.load_native()
     return list(cuda_competitors.everyone() if scope == "cuda" else competitors.everyone())

@@ -32,7 +32,7 @@ from lltm import _library, jit
 from lltm.functional import lltm_cell, lltm_sequence
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Why nothing can be timed on a GPU here, as one clause, or ``None``."""
     if not torch.cuda.is_available():
         return "no CUDA device"

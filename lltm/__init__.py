@@ -42,11 +42,11 @@ def _load() -> None:
     """Load and register, once in a process: a second time would register every op again."""
     build = _library.load()
     ops.register("lltm", native=build.binding == "native")
-    _library.announce(build.binding, "lltm")
+    _library.register_namespace(build.binding, "lltm")
     if _library.load_cuda():
-        _library.announce("cuda", "lltm")
+        _library.register_namespace("cuda", "lltm")
     else:
-        ops.refuse_cuda("lltm", _library.missing_cuda())
+        ops.register_missing_cuda("lltm", _library.missing_cuda())
 
 
 if not _is_being_explained():

@@ -15,7 +15,7 @@ SOURCES = (
 )
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Why no CUDA kernels can be built here, as one clause, or ``None``.
 
     Asks the driver for a GPU, which ``import lltm`` never does.

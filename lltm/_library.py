@@ -37,7 +37,7 @@ def release(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def objection(build: Build, torch_version: str) -> str | None:
+def incompatibility(build: Build, torch_version: str) -> str | None:
     """Why a library must not be loaded beside this torch, as one sentence, or ``None``."""
     found = release(torch_version)
     if build.platform != host_platform():
@@ -83,10 +83,10 @@ def load() -> Build:
 
     Raises:
         ImportError: it is missing, foreign or cannot be loaded; one sentence that names both sides
-            and the command that mends it.
+            and the command that fixes it.
     """
     description = build()
-    if (reason := objection(description, torch.__version__)) is not None:
+    if (reason := incompatibility(description, torch.__version__)) is not None:
         raise ImportError(reason)
     path = DIRECTORY / NAMES.get(sys.platform, NAMES["linux"])
     _check_whole(description, path)
@@ -151,7 +151,7 @@ def missing_cuda() -> str:
 _namespaces: dict[str, str] = {}
 
 
-def announce(binding: str, namespace: str) -> None:
+def register_namespace(binding: str, namespace: str) -> None:
     """Note that a binding's ops are registered, and where."""
     _namespaces[binding] = namespace
 

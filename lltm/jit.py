@@ -106,7 +106,7 @@ def _say(message: str) -> None:
     print(f"lltm.jit: {message}", file=sys.stderr, flush=True)
 
 
-def _take_over(directory: Path) -> None:
+def _remove_stale_lock(directory: Path) -> None:
     """Remove the lock file that a killed build of torch.utils.cpp_extension left.
 
     Ours is held now, and the system frees it when its holder dies; so nobody is building here, and
@@ -114,7 +114,7 @@ def _take_over(directory: Path) -> None:
     """
     stale = directory / "lock"
     if stale.exists():
-        _say(f"taking over {stale}, left by a build that was killed")
+        _say(f"removing {stale}, a stale lock of a build that was killed")
         stale.unlink()
 
 
@@ -168,7 +168,7 @@ def _load_finished(cache: Cache, error: OSError) -> None:
 
 def _build(cache: Cache, verbose: bool, optimise: tuple[str, ...], gpu: str | None) -> None:
     """Compile what changed, and load it; the folder's lock is held."""
-    _take_over(cache.directory)
+    _remove_stale_lock(cache.directory)
     if damaged := cache.remove_damaged():
         _say(f"building {', '.join(damaged)} again: damaged since they were built")
     _compile(cache.directory, verbose, optimise, gpu)
@@ -177,7 +177,7 @@ def _build(cache: Cache, verbose: bool, optimise: tuple[str, ...], gpu: str | No
 
 
 def _build_and_load(verbose: bool, optimise: tuple[str, ...]) -> None:
-    without_gpu = _jit_cuda.why_not()
+    without_gpu = _jit_cuda.unavailable_reason()
     gpu = None if without_gpu else _jit_cuda.architecture()
     cache = Cache(build_directory(optimise, gpu), LIBRARY, source_directory())
     start = time.perf_counter()
@@ -195,11 +195,13 @@ def _build_and_load(verbose: bool, optimise: tuple[str, ...]) -> None:
     if verbose:
         _say(f"ready in {time.perf_counter() - start:.1f} s")
     ops.register(NAMESPACE, native=True)
-    _library.announce("jit", NAMESPACE)
+    _library.register_namespace("jit", NAMESPACE)
     if gpu:
-        _library.announce("jit_cuda", NAMESPACE)
+        _library.register_namespace("jit_cuda", NAMESPACE)
     else:
-        ops.refuse_cuda(NAMESPACE, f"lltm.jit.load() built no CUDA kernels: {without_gpu}")
+        ops.register_missing_cuda(
+            NAMESPACE, f"lltm.jit.load() built no CUDA kernels: {without_gpu}"
+        )
 
 
 def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backends.Backend:

@@ -534,7 +534,7 @@ def register(namespace: str, native: bool) -> None:
                 library.impl(family.name + suffix, _autocast(family, suffix, device), key)
 
 
-def refuse_cuda(namespace: str, reason: str) -> None:
+def register_missing_cuda(namespace: str, reason: str) -> None:
     """Answer CUDA tensors with ``reason`` where no CUDA kernels are registered.
 
     Raises:

@@ -323,6 +323,6 @@ def test_a_run_on_a_gpu_has_a_place_of_its_own(docs: Path) -> None:
 def test_without_a_gpu_it_is_not_run_and_no_success(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(measure, "why_no_gpu", lambda: "no CUDA device")
+    monkeypatch.setattr(measure, "gpu_unavailable_reason", lambda: "no CUDA device")
     assert command.main(["--cuda"]) == command.NOT_RUN
     assert capsys.readouterr().out == "bench-cuda: not run: no CUDA device\n"

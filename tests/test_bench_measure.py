@@ -118,4 +118,4 @@ def test_what_stands_in_the_way_of_a_gpu_is_told(
 ) -> None:
     told = subprocess.CompletedProcess([], status, out, err)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: told)
-    assert measure.why_no_gpu() == reason
+    assert measure.gpu_unavailable_reason() == reason

@@ -22,7 +22,7 @@ from torch import Tensor
 
 import lltm
 
-REASON = library.why_not()
+REASON = library.unavailable_reason()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"not run: {REASON}")
 
 ids = cases.identify

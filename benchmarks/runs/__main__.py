@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     console = terminal.console(stderr=chosen.json, width=None if sys.stdout.isatty() else 160)
     try:
         stored = read_stored(chosen.compare, chosen.scope) if chosen.compare is not None else None
-        if chosen.scope == "cuda" and (reason := measure.why_no_gpu()):
+        if chosen.scope == "cuda" and (reason := measure.gpu_unavailable_reason()):
             console.print(f"bench-cuda: not run: {reason}", style="yellow")
             return NOT_RUN
         run, right = measure_all(chosen, console)

@@ -162,7 +162,7 @@ elif not _library.load_cuda():
 """
 
 
-def why_no_gpu() -> str | None:
+def gpu_unavailable_reason() -> str | None:
     """Why nothing can be measured on a GPU here, as one clause, or None."""
     # Not the repository's root: Python would look for lltm there first.
     told = subprocess.run(

@@ -106,12 +106,12 @@ void transpose(const Transpose<T>& args) {
 
 // Cell, many rows ---------------------------------------------------------------------------------
 // The weights are broadcast and the batch fills the vectors, so x comes transposed and padded; the
-// pre-activations come out with the batch as their last dimension and are turned at the end.
+// pre-activations come out with the batch as their last dimension and are transposed at the end.
 
 constexpr int kBatchVectors = kVectorBytes == 64 ? 1 : 2;  // x is padded to a multiple of
 
 // Beyond, packing the weights costs less than broadcasting them for every block of rows.
-constexpr int64_t kMostRows = kVectorBytes == 64 ? 512 : 64;
+constexpr int64_t kMaxDirectRows = kVectorBytes == 64 ? 512 : 64;
 
 template <class Gates, class T, int Vectors>
 struct BatchBlock {

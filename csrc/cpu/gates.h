@@ -13,8 +13,10 @@ void finish_forward(const GatesForward<T>& args, int64_t row, int64_t column,
     if (args.bias) z[gate] += lanes.load_from(args.bias + at);
   }
   const int64_t at = row * args.state + column;
-  const auto out =
-      Gates::forward(z, lanes.load_from(args.old_cell + at), static_cast<compute_t<T>>(args.alpha));
+  const vector_t<T> old_cell =
+      args.carry ? lanes.load_from(args.carry + at) : lanes.load_from(args.old_cell + at);
+  const auto out = Gates::forward(z, old_cell, static_cast<compute_t<T>>(args.alpha));
+  if (args.carry) lanes.store_to(args.carry + at, out.new_cell);
   lanes.store_to(args.new_h + at, out.new_h);
   lanes.store_to(args.new_cell + at, out.new_cell);
   // What was stored, not what was computed: the next step sees what the caller sees.
@@ -39,7 +41,7 @@ void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t column, 
   }
   const int64_t at = row * args.state + column;
   if (args.grad_h) grad_h += lanes.load_from(args.grad_h + at);
-  if (args.grad_h_also) grad_h += lanes.load_from(args.grad_h_also + at);
+  if (args.grad_h_extra) grad_h += lanes.load_from(args.grad_h_extra + at);
   V grad_cell = {};
   if (args.grad_cell) grad_cell += lanes.load_from(args.grad_cell + at);
   if (args.carry_in) grad_cell += lanes.load_from(args.carry_in + at);

@@ -35,6 +35,8 @@ struct GatesForward {
   T* new_cell;            // [rows, S]
   T* gates;               // [rows, 3S] saved for backward, or null where there will be none
   compute_t<T>* h_next;   // [rows, S] new_h again, in the compute type, or null
+  compute_t<T>* carry;    // [rows, S] the cell from step to step, read in place of old_cell and
+                          // written, or null
 };
 
 template <class T>
@@ -45,7 +47,7 @@ struct GatesBackward {
   const T* gates;                // [rows, 3S] as forward saved them
   const T* new_cell;             // [rows, S]
   const T* grad_h;               // [rows, S] from outside, or null for zeros
-  const T* grad_h_also;          // [rows, S] more of it, or null
+  const T* grad_h_extra;         // [rows, S] more of it, or null
   const T* grad_cell;            // [rows, S] from outside, or null for zeros
   const compute_t<T>* carry_in;  // [rows, S] from the following step, or null for zeros
   compute_t<T>* carry_out;       // [rows, S] for the preceding step, or null
@@ -126,9 +128,9 @@ struct Product {
 // from a second-level cache, half a megabyte of it: rows at strides of a power of two or nearly
 // reach only part of a cache, and a full megabyte was read again from behind a cache of two.
 template <class T>
-constexpr int64_t kTurnedRows = 1024 / sizeof(T);
+constexpr int64_t kTransposedRows = 1024 / sizeof(T);
 template <class T>
-constexpr int64_t kStraightRows = 2048 / sizeof(T);
+constexpr int64_t kRowMajorRows = 2048 / sizeof(T);
 
 // Terms of a product's sums whose operands are in the caches at a time.
 constexpr int64_t kDepthBlock = 256;
@@ -155,7 +157,7 @@ struct MatrixProduct {
   int64_t c_row_stride;
   int64_t sum_block;  // terms that are summed before they are added as one, at most kDepthBlock
 
-  int64_t row_block() const { return a_row_stride == 1 ? kTurnedRows<T> : kStraightRows<T>; }
+  int64_t row_block() const { return a_row_stride == 1 ? kTransposedRows<T> : kRowMajorRows<T>; }
   int64_t row_blocks() const { return (rows + row_block() - 1) / row_block(); }
 };
 
@@ -220,8 +222,8 @@ struct Kernels {
   void (*cell_many)(const CellForward<T>&, int64_t begin, int64_t end);  // x transposed
   void (*transpose)(const Transpose<T>&);
   void (*widen)(const T* from, compute_t<T>* to, int64_t count);
-  int64_t batch_block;  // cell_many's x_stride is a multiple of it
-  int64_t most_rows;    // up to which cell_many is the fastest, as measured
+  int64_t batch_block;      // cell_many's x_stride is a multiple of it
+  int64_t max_direct_rows;  // up to which cell_many is the fastest, as measured
 
   int64_t panels(int64_t columns, int64_t vectors) const {
     return (columns + vectors * width - 1) / (vectors * width);

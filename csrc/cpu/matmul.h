@@ -113,13 +113,13 @@ template <class T>
 void multiply_panels(const MatrixProduct<T>& args, int64_t row, int64_t rows, int64_t first,
                      int64_t last) {
   constexpr int64_t panel = kProductVectors * kWidth<T>;
-  const bool turned = args.a_row_stride == 1;
-  alignas(kVectorBytes) T packed_a[kTurnedRows<T> * kDepthBlock];
+  const bool transposed = args.a_row_stride == 1;
+  alignas(kVectorBytes) T packed_a[kTransposedRows<T> * kDepthBlock];
   // At least once: a product of depth 0 is all zeros.
   for (int64_t k = 0; k == 0 || k < args.depth; k += kDepthBlock) {
     const int64_t depth = at_most(kDepthBlock, args.depth - k);
-    if (turned) pack_rows(args, row, rows, k, depth, packed_a);
-    const Block<T> block{args, row, rows, k, depth, turned ? packed_a : nullptr};
+    if (transposed) pack_rows(args, row, rows, k, depth, packed_a);
+    const Block<T> block{args, row, rows, k, depth, transposed ? packed_a : nullptr};
     for (int64_t p = first; p < last; ++p) block.run(p * panel);
   }
 }

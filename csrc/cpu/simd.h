@@ -57,6 +57,17 @@ LLTM_INLINE VShort narrow(VFloat x, BFloat16) {
   return __builtin_convertvector((x == x ? rounded : quiet) >> 16, VShort);
 }
 
+#if defined(__x86_64__) && LLTM_VECTOR_BYTES == 64
+LLTM_INLINE VFloat widen(VShort half, Half) { return (VFloat)_mm512_cvtph_ps((__m256i)half); }
+LLTM_INLINE VShort narrow(VFloat x, Half) {
+  return (VShort)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+#elif defined(__x86_64__) && LLTM_VECTOR_BYTES == 32
+LLTM_INLINE VFloat widen(VShort half, Half) { return (VFloat)_mm256_cvtph_ps((__m128i)half); }
+LLTM_INLINE VShort narrow(VFloat x, Half) {
+  return (VShort)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+#else
 LLTM_INLINE VFloat widen(VShort half, Half) {
   const VUnsigned bits = __builtin_convertvector(half, VUnsigned);
   const VUnsigned magnitude = (bits & 0x7fffu) << 13;
@@ -83,6 +94,7 @@ LLTM_INLINE VShort narrow(VFloat x, Half) {
   result = magnitude > 0x7f800000u ? nan : result;
   return __builtin_convertvector(result | sign, VShort);
 }
+#endif
 
 // Loads and stores --------------------------------------------------------------------------------
 

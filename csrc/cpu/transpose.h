@@ -66,11 +66,11 @@ void transpose_into(const T* from, int64_t from_stride, int64_t rows, int64_t co
   for (int64_t i = 0; i < room; i += side) {
     for (int64_t j = 0; j < columns; j += side) {
       const T* block = from + i * from_stride + j;
-      compute_t<T>* turned = to + j * to_stride + i;
+      compute_t<T>* transposed = to + j * to_stride + i;
       if (i + side <= rows && j + side <= columns) {
-        transpose_block(block, from_stride, turned, to_stride);
+        transpose_block(block, from_stride, transposed, to_stride);
       } else {
-        transpose_rest(block, from_stride, rows - i, columns - j, turned, to_stride, room - i);
+        transpose_rest(block, from_stride, rows - i, columns - j, transposed, to_stride, room - i);
       }
     }
   }

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const GatesBackward<
   const Pack<V, N> new_cell = load<N>(args.new_cell + in_row);
   Pack<V, N> grad_h = {}, grad_cell = {};
   if (args.grad_h) add(grad_h, args.grad_h + in_row);
-  if (args.grad_h_next) add(grad_h, args.grad_h_next + in_row);
+  if (args.grad_h_extra) add(grad_h, args.grad_h_extra + in_row);
   if (args.grad_cell) add(grad_cell, args.grad_cell + in_row);
   if (args.carry_in) add(grad_cell, args.carry_in + in_row);
 
@@ -130,7 +130,7 @@ void gates_backward(const GatesBackward<T>& args, Stream stream) {
   constexpr int kWide = kVector<T>;
   const bool wide =
       args.state % kWide == 0 &&
-      are_aligned(args.gates, args.new_cell, args.grad_h, args.grad_h_next, args.grad_cell,
+      are_aligned(args.gates, args.new_cell, args.grad_h, args.grad_h_extra, args.grad_cell,
                   args.carry_in, args.carry_out, args.d_old_cell, args.d_z);
   const int64_t items = args.rows * args.state / (wide ? kWide : 1);
   if (items == 0) return;

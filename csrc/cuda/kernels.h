@@ -44,7 +44,7 @@ struct GatesBackward {
   const T* gates;                // [rows, 3S] as forward saved them
   const T* new_cell;             // [rows, S]
   const T* grad_h;               // [rows, S] from outside, or null for zeros
-  const T* grad_h_next;          // [rows, S] from the following step, or null for zeros
+  const T* grad_h_extra;         // [rows, S] from the following step, or null for zeros
   const T* grad_cell;            // [rows, S] from outside, or null for zeros
   const compute_t<T>* carry_in;  // [rows, S] from the following step, or null for zeros
   compute_t<T>* carry_out;       // [rows, S] for the preceding step, or null; may be carry_in

@@ -30,7 +30,7 @@ constexpr int kSums = kWarpUnits * kRows;
 // Beyond this many rows of a group a step's arithmetic outweighs the launches it saves, and cuBLAS
 // has the faster arithmetic: by far where there are tensor cores for the dtype.
 template <class T>
-constexpr int64_t kMostRows = sizeof(T) == 2 ? 16 : 32;
+constexpr int64_t kMaxGroupRows = sizeof(T) == 2 ? 16 : 32;
 
 template <class Gates>
 constexpr int kThreads = Gates::kGates * (kUnits / kWarpUnits) * kWarp;
@@ -463,7 +463,7 @@ PersistentPlan persistent_plan(int64_t batch, int64_t state) {
   if (most_groups == 0) return {};
   const int64_t tiles = ceil_div(batch, kRows);
   const int64_t group_rows = ceil_div(tiles, std::min(tiles, most_groups)) * kRows;
-  if (group_rows > kMostRows<T>) return {};
+  if (group_rows > kMaxGroupRows<T>) return {};
   return {ceil_div(batch, group_rows), group_blocks, group_rows};
 }
 

@@ -52,10 +52,10 @@ bool is_worth_widening(const CellSizes& sizes) {
 // their vectors.
 template <class T>
 bool is_forward_direct(const CellSizes& sizes) {
-  if (!is_computed_in<T> && !is_worth_widening<T>(sizes)) return false;
+  if (!is_compute_type_v<T> && !is_worth_widening<T>(sizes)) return false;
   if (sizes.batch <= kFewRows) return true;
   const auto& kernels = cpu::kernels().of<T>();
-  return sizes.batch <= kernels.most_rows &&
+  return sizes.batch <= kernels.max_direct_rows &&
          4 * sizes.batch >= 3 * padded(sizes.batch, kernels.batch_block);
 }
 
@@ -63,7 +63,7 @@ constexpr int64_t kManyRows = 512;
 
 template <class T>
 bool is_backward_direct(const CellSizes& sizes) {
-  return is_computed_in<T> && sizes.batch <= kManyRows &&
+  return is_compute_type_v<T> && sizes.batch <= kManyRows &&
          (sizes.batch <= kFewRows || has_cached_weights<T>(sizes));
 }
 
@@ -101,7 +101,7 @@ void cell_direct(const CellSizes& sizes, const T* input, const T* weights_, cons
 template <class Api, class T>
 void cell_product(bool direct, const Matrix<T>& c, const Matrix<const T>& a,
                   const Matrix<const T>& b) {
-  if constexpr (is_computed_in<T>) {
+  if constexpr (is_compute_type_v<T>) {
     if (direct) {
       const auto& kernels = cpu::kernels().products<T>();
       const cpu::Product<T> args{c.rows,          c.columns, a.columns,    a.data, a.row_stride,
@@ -140,6 +140,7 @@ CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor&
                                Api::template mutable_data<T>(result.new_h),
                                Api::template mutable_data<T>(result.new_cell),
                                mutable_data_or_null<Api, T>(result.gates),
+                               nullptr,
                                nullptr};
     if (is_forward_direct<T>(sizes)) {
       return cell_direct<Api, T>(sizes, Api::template data<T>(input),

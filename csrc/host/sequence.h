@@ -26,7 +26,7 @@ template <class T>
 class ComputeState {
  public:
   using C = cpu::compute_t<T>;
-  static constexpr bool kCopies = !is_computed_in<T>;
+  static constexpr bool kCopies = !is_compute_type_v<T>;
 
   // Two copies, because a step reads one while it writes the next.
   explicit ComputeState(int64_t count) : count_(count), copies_(kCopies ? 2 * count : 0) {}
@@ -132,7 +132,15 @@ template <class T, class Product>
 class ForwardSteps {
  public:
   explicit ForwardSteps(const SequenceForward<T>& args)
-      : args_(args), product_(args), cell_(args.c0) {}
+      : args_(args),
+        product_(args),
+        cell_(args.c0),
+        carry_(kCarries ? args.sizes.cell.batch * args.sizes.cell.state : 0) {
+    if constexpr (kCarries) {
+      cpu::kernels().of<T>().widen(args.c0, carry_.data(),
+                                   args.sizes.cell.batch * args.sizes.cell.state);
+    }
+  }
 
   // The steps [first, last), whose input's share args.projected holds.
   void run(int64_t first, int64_t last) {
@@ -142,7 +150,8 @@ class ForwardSteps {
       T* new_cell = args_.cells ? args_.cells + t * plane : args_.c_n;
       T* gates = args_.gates ? args_.gates + t * 3 * plane : nullptr;
       product_.step(t, {batch, state, args_.alpha, args_.share(first) + (t - first) * 3 * plane,
-                        args_.bias, cell_, args_.output + t * plane, new_cell, gates, nullptr});
+                        args_.bias, cell_, args_.output + t * plane, new_cell, gates, nullptr,
+                        kCarries ? carry_.data() : nullptr});
       cell_ = new_cell;
     }
     if (last == args_.sizes.steps && cell_ != args_.c_n) {
@@ -151,9 +160,14 @@ class ForwardSteps {
   }
 
  private:
+  static constexpr bool kCarries = !is_compute_type_v<T>;
+
   const SequenceForward<T>& args_;
   Product product_;
   const T* cell_;
+  // The cell in the type that it is computed in: it sums over the steps, and so would what is
+  // rounded off.
+  Scratch<cpu::compute_t<T>> carry_;
 };
 
 template <class Api, class Product, class T>
@@ -189,7 +203,7 @@ SequenceResult<Api> sequence_compute(const char* op, const Tensor& input_, const
     T* gates = mutable_data_or_null<Api, T>(result.gates);
     // What is saved takes the place of the input's share, element by element, where it is as wide.
     C* in_place = nullptr;
-    if constexpr (is_computed_in<T>) in_place = gates;
+    if constexpr (is_compute_type_v<T>) in_place = gates;
     const int64_t chunk = projected_steps<T>(sizes);
     const Scratch<C> projected(in_place ? 0 : chunk * plane * 3);
     T* output = Api::template mutable_data<T>(result.output);
@@ -355,7 +369,7 @@ void weight_gradient(const WeightGradient<T>& args) {
   const auto d_weights = dense(args.d_weights, gates, width);
   const auto d_z = dense(args.d_z, rows, gates).transposed();
   const auto steps = dense<const T>(x.data(), rows, width);
-  if constexpr (is_computed_in<T>) {
+  if constexpr (is_compute_type_v<T>) {
     multiply_computed<Api>(d_weights, d_z, steps,
                            std::min(cpu::steps_sum_block(rows), cpu::kernels().sum_block));
   } else {

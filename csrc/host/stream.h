@@ -73,10 +73,10 @@ void stream_step(const CellSizes& sizes, const Tensor& input, const Tensor& pack
               {input_span, packed_span, bias_span, old_h_span, cell_span});
   const Widened<T> h(old_h_data, plane);
   const Widened<T> x(input_data, batch * features);
-  const cpu::StepForward<T> step{
-      {batch, state, alpha, nullptr, bias_data, cell_data, new_h_data, cell_data, nullptr, nullptr},
-      {h.data(), packed, state},
-      {x.data(), packed + packed_elements(state, state), features}};
+  const cpu::StepForward<T> step{{batch, state, alpha, nullptr, bias_data, cell_data, new_h_data,
+                                  cell_data, nullptr, nullptr, nullptr},
+                                 {h.data(), packed, state},
+                                 {x.data(), packed + packed_elements(state, state), features}};
   run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors),
            2 * batch * 3 * (state + features) * kernels.width, kGrainFlops);
 }

@@ -9,7 +9,7 @@
 namespace lltm {
 
 template <class T>
-constexpr bool is_computed_in = std::is_same_v<T, cpu::compute_t<T>>;
+constexpr bool is_compute_type_v = std::is_same_v<T, cpu::compute_t<T>>;
 
 // Where it is stored if that is the compute type already, else a copy for the length of a call.
 template <class T>
@@ -17,8 +17,8 @@ class Widened {
  public:
   using C = cpu::compute_t<T>;
 
-  Widened(const T* stored, int64_t count) : copy_(is_computed_in<T> ? 0 : count) {
-    if constexpr (is_computed_in<T>) {
+  Widened(const T* stored, int64_t count) : copy_(is_compute_type_v<T> ? 0 : count) {
+    if constexpr (is_compute_type_v<T>) {
       data_ = stored;
     } else {
       cpu::kernels().of<T>().widen(stored, copy_.data(), count);

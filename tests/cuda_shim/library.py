@@ -41,7 +41,7 @@ def compiler() -> str:
     return str(cpp_extension.get_cxx_compiler())
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Why the shim cannot be built here, or ``None``."""
     if not (INSTALLED / "csrc" / "cuda").is_dir():
         return "the installed package carries no CUDA sources"

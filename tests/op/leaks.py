@@ -34,7 +34,8 @@ def skip_if_torch_leaks(case: Case, dtype: torch.dtype, backend: str) -> None:
     if backend not in MADE_OF_TORCH:
         return
     width, gates = case.state + case.features, 3 * case.state
-    sizes = [(width, gates), (gates, width), (gates, case.state), (gates, case.features)]
+    parts = (width, case.state, case.features)  # of the weights, side by side or one at a time
+    sizes = [pair for part in parts for pair in ((part, gates), (gates, part))]
     for rows in {case.batch, case.batch * (case.steps or 1)}:
         for depth, columns in sizes:
             if leaks(dtype, rows, depth, columns):

@@ -295,7 +295,7 @@ def test_a_profile_shows_one_product_and_one_kernel_a_step() -> None:
 @pytest.mark.parametrize("case", OPS, ids=ids)
 def test_a_just_in_time_build_for_this_gpu_gives_the_same_bits(case: Case) -> None:
     """What is left to whose GPU the wheel has no code for."""
-    if (reason := _jit_cuda.why_not()) is not None:
+    if (reason := _jit_cuda.unavailable_reason()) is not None:
         pytest.skip(f"not run: {reason}")
     lltm.jit.load()
     arguments = case.arguments(device="cuda")

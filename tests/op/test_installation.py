@@ -20,7 +20,7 @@ BUILD = _library.build()
 
 
 def test_this_installation_is_sound() -> None:
-    assert _library.objection(BUILD, torch.__version__) is None
+    assert _library.incompatibility(BUILD, torch.__version__) is None
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_this_installation_is_sound() -> None:
 def test_foreign_library(
     changes: dict[str, object], torch_version: str, words: tuple[str, ...]
 ) -> None:
-    reason = _library.objection(dataclasses.replace(BUILD, **changes), torch_version)
+    reason = _library.incompatibility(dataclasses.replace(BUILD, **changes), torch_version)
     assert reason is not None
     for word in words:
         assert word in reason

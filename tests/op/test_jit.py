@@ -105,7 +105,7 @@ def test_after_a_killed_build_a_change_compiles_only_what_it_touches(copy: Insta
     process.kill()
     process.communicate()
     assert lock.exists()
-    assert f"taking over {lock}" in load(copy)
+    assert f"removing {lock}, a stale lock" in load(copy)
     assert not lock.exists()
     after = times(copy)
     assert {name for name in after if after[name] != before[name]} == {"kernels.o"}
@@ -210,7 +210,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPat
 def test_kernels_for_exactly_the_gpu_of_the_machine(
     machine: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert _jit_cuda.why_not() is None
+    assert _jit_cuda.unavailable_reason() is None
     assert _jit_cuda.architecture() == "sm_121"
     flags = _jit_cuda.compiler_flags("sm_121", jit.FLAGS)
     assert [flag for flag in flags if "arch" in flag] == ["-gencode=arch=compute_121,code=sm_121"]
@@ -243,7 +243,7 @@ def test_what_keeps_the_cuda_kernels_from_being_built_is_told(
         machine.setattr(torch.cuda, "is_available", lambda: False)
     if what == "nvcc":
         machine.setattr(cpp_extension, "CUDA_HOME", None)
-    assert reason in str(_jit_cuda.why_not())
+    assert reason in str(_jit_cuda.unavailable_reason())
 
 
 def test_tensors_on_the_gpu_go_to_the_kernels_built_for_it(

@@ -1,17 +1,17 @@
-"""A square is as foretold only when the package and the bare loader did what the verdict means."""
+"""A cell is as predicted only when the package and the bare loader did what the verdict means."""
 
 from __future__ import annotations
 
 import pytest
-from torchproof.crossload import ABORTS, LOADS, REFUSES, WRONG, Happening, Square
+from torchproof.crossload import ABORTS, LOADS, REFUSES, WRONG, GridCell, Outcome
 
 
-def square(foretold: str, package: str, loader: str) -> Square:
-    return Square("2.13.0", foretold, "", Happening(package, ""), Happening(loader, ""))
+def cell(predicted: str, package: str, loader: str) -> GridCell:
+    return GridCell("2.13.0", predicted, "", Outcome(package, ""), Outcome(loader, ""))
 
 
 @pytest.mark.parametrize(
-    ("foretold", "package", "loader"),
+    ("predicted", "package", "loader"),
     [
         ("loads", LOADS, LOADS),
         ("fails", REFUSES, REFUSES),
@@ -20,12 +20,12 @@ def square(foretold: str, package: str, loader: str) -> Square:
         ("unsafe", REFUSES, LOADS),
     ],
 )
-def test_as_foretold(foretold: str, package: str, loader: str) -> None:
-    assert square(foretold, package, loader).as_foretold
+def test_as_predicted(predicted: str, package: str, loader: str) -> None:
+    assert cell(predicted, package, loader).as_predicted
 
 
 @pytest.mark.parametrize(
-    ("foretold", "package", "loader"),
+    ("predicted", "package", "loader"),
     [
         ("loads", REFUSES, LOADS),
         ("loads", LOADS, WRONG),
@@ -38,5 +38,5 @@ def test_as_foretold(foretold: str, package: str, loader: str) -> None:
         ("unsafe", REFUSES, REFUSES),
     ],
 )
-def test_not_as_foretold(foretold: str, package: str, loader: str) -> None:
-    assert not square(foretold, package, loader).as_foretold
+def test_not_as_predicted(predicted: str, package: str, loader: str) -> None:
+    assert not cell(predicted, package, loader).as_predicted

@@ -110,6 +110,7 @@ def test_what_cannot_be_installed_is_not_run(
         (grid.LOADS, grid.ABORTS, False),
         (grid.LOADS, grid.WRONG, False),
         (grid.FAILS, grid.REFUSES, True),
+        (grid.FAILS, grid.WRONG, True),
         (grid.FAILS, grid.LOADS, False),
         (grid.FAILS, grid.ABORTS, False),
         (grid.UNSAFE, grid.ABORTS, True),

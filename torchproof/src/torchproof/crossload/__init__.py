@@ -1,6 +1,6 @@
-"""Every wheel into every torch: what the audit foretells, and what then happens.
+"""Every wheel into every torch: what the audit predicts, and what then happens.
 
-Each square is tried twice, each time in a process of its own: through the package, whose judgement
+Each cell is tried twice, each time in a process of its own: through the package, whose judgement
 must come before the loader's, and through the bare loader, which shows what the judgement is for.
 """
 
@@ -29,7 +29,7 @@ LOADS, REFUSES, ABORTS, WRONG = "loads", "refuses", "aborts", "loads but wrong"
 
 
 @dataclass(frozen=True)
-class Happening:
+class Outcome:
     """What came of one try, and what it said."""
 
     outcome: str
@@ -54,31 +54,31 @@ class Wheel:
 
 
 @dataclass(frozen=True)
-class Square:
-    """One wheel under one torch. `foretold` is the audit's verdict: loads, fails or unsafe."""
+class GridCell:
+    """One wheel under one torch. `predicted` is the audit's verdict: loads, fails or unsafe."""
 
     torch: str
-    foretold: str
+    predicted: str
     reason: str
-    package: Happening
-    loader: Happening
+    package: Outcome
+    loader: Outcome
 
     @property
-    def as_foretold(self) -> bool:
+    def as_predicted(self) -> bool:
         """Whether the package and the bare loader did what the audit's verdict means.
 
         loads: both load and compute the right result. fails: both refuse. unsafe: the package
         refuses, and the loader does not, which is why it is unsafe.
         """
         package, loader = self.package.outcome, self.loader.outcome
-        if self.foretold == LOADS:
+        if self.predicted == LOADS:
             return (package, loader) == (LOADS, LOADS)
-        if self.foretold == "fails":
+        if self.predicted == "fails":
             return (package, loader) == (REFUSES, REFUSES)
         return package == REFUSES and loader != REFUSES
 
 
-def foretell(wheel: Wheel, environment: Environment) -> tuple[str, str]:
+def predict(wheel: Wheel, environment: Environment) -> tuple[str, str]:
     """The audit's verdict on a wheel's library in a torch, and its reason."""
     (library,) = audit(wheel.path, against=[environment.site_packages]).libraries
     (verdict,) = library.verdicts
@@ -87,18 +87,18 @@ def foretell(wheel: Wheel, environment: Environment) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Prober:
-    """Tries wheels in environments; the probe's words go to a log a square."""
+    """Tries wheels in environments; the probe's words go to a log a cell."""
 
     processes: Processes
     folder: Path
 
-    def square(self, wheel: Wheel, environment: Environment, torch: str) -> Square:
-        """Foretell one square, then try it."""
-        foretold, reason = foretell(wheel, environment)
+    def cell(self, wheel: Wheel, environment: Environment, torch: str) -> GridCell:
+        """Predict one cell, then try it."""
+        predicted, reason = predict(wheel, environment)
         name = f"{wheel.name}-in-torch{torch}"
-        return Square(
+        return GridCell(
             torch=torch,
-            foretold=foretold,
+            predicted=predicted,
             reason=reason,
             package=self._try(
                 environment,
@@ -111,7 +111,7 @@ class Prober:
 
     def _try(
         self, environment: Environment, name: str, arguments: list[str], env: Mapping[str, str]
-    ) -> Happening:
+    ) -> Outcome:
         log = self.folder / f"{name}.log"
         log.unlink(missing_ok=True)
         ended = self.processes.run(
@@ -122,6 +122,6 @@ class Prober:
             env=env,
         )
         if not ended.ok:
-            return Happening(ABORTS, ended.explain(LIMIT_S))
+            return Outcome(ABORTS, ended.explain(LIMIT_S))
         told = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
-        return Happening(**told)
+        return Outcome(**told)

@@ -21,7 +21,7 @@ from rich.text import Text
 from torchproof import config, report, terminal
 from torchproof.__main__ import BUILD
 from torchproof.build import Builder, BuildFailed, recipe
-from torchproof.crossload import Prober, Square, Wheel
+from torchproof.crossload import GridCell, Prober, Wheel
 from torchproof.environments import EnvironmentFailed, Maker, installer
 from torchproof.files import write_json
 from torchproof.lock import BusyError, held
@@ -100,43 +100,43 @@ def run(bench: Bench, torches: tuple[config.Torch, ...], console: Console) -> di
             wheel = bench.wheel(binding, built_on)
             status.update(f"{wheel.name}: into {len(environments)} torches")
 
-            def probe(torch: str, wheel: Wheel = wheel) -> Square:
-                return prober.square(wheel, environments[torch], torch)
+            def probe(torch: str, wheel: Wheel = wheel) -> GridCell:
+                return prober.cell(wheel, environments[torch], torch)
 
-            squares = list(pool.map(probe, environments))
-            for square in squares:
-                console.print(line(wheel, square), soft_wrap=True)
+            cells = list(pool.map(probe, environments))
+            for cell in cells:
+                console.print(line(wheel, cell), soft_wrap=True)
             grid["wheels"].append(
                 {
                     "name": wheel.name,
                     "built_on": wheel.torch,
                     "sha256": wheel.sha256,
-                    "squares": [asdict(s) | {"as_foretold": s.as_foretold} for s in squares],
+                    "cells": [asdict(s) | {"as_predicted": s.as_predicted} for s in cells],
                 }
             )
             write_json(RESULT, grid)
     return grid
 
 
-def line(wheel: Wheel, square: Square) -> Text:
-    """A square in one line."""
+def line(wheel: Wheel, cell: GridCell) -> Text:
+    """A cell in one line."""
     return Text(
-        f"{wheel.name} in torch {square.torch}: foretold {square.foretold}, "
-        f"package {square.package.outcome}, loader {square.loader.outcome}",
-        style="green" if square.as_foretold else "bold red",
+        f"{wheel.name} in torch {cell.torch}: predicted {cell.predicted}, "
+        f"package {cell.package.outcome}, loader {cell.loader.outcome}",
+        style="green" if cell.as_predicted else "bold red",
     )
 
 
 def table(grid: dict[str, Any]) -> Table:
-    """The grid for the terminal; a square that was not foretold is marked."""
+    """The grid for the terminal; a cell that was not predicted is marked."""
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     shown.add_column("wheel \\ torch", no_wrap=True)
     for torch in grid["torches"]:
         shown.add_column(torch)
     for wheel in grid["wheels"]:
         words = [
-            square["package"]["outcome"] + ("" if square["as_foretold"] else " (not foretold)")
-            for square in wheel["squares"]
+            cell["package"]["outcome"] + ("" if cell["as_predicted"] else " (not predicted)")
+            for cell in wheel["cells"]
         ]
         shown.add_row(wheel["name"], *words)
     return shown
@@ -156,7 +156,7 @@ def chosen_torches(matrix: config.Matrix, names: Iterable[str], python: str) -> 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when every square came as foretold."""
+    """Run the command line; 0 when every cell was predicted."""
     parser = argparse.ArgumentParser(prog="nox -s crossload --", description=__doc__)
     parser.add_argument("--torch", action="append", default=[], help="only these, 2.13; repeatable")
     options = parser.parse_args(argv)
@@ -183,10 +183,10 @@ def main(argv: list[str] | None = None) -> int:
         return INTERRUPTED
     console.print(table(grid))
     report.refresh(BUILD)
-    surprises = [s for w in grid["wheels"] for s in w["squares"] if not s["as_foretold"]]
+    surprises = [s for w in grid["wheels"] for s in w["cells"] if not s["as_predicted"]]
     console.print(
-        f"{sum(len(w['squares']) for w in grid['wheels'])} squares, {len(surprises)} not as the "
-        f"audit foretold; written to {shown(RESULT)}"
+        f"{sum(len(w['cells']) for w in grid['wheels'])} cells, {len(surprises)} not as the "
+        f"audit predicted; written to {shown(RESULT)}"
     )
     return 1 if surprises else 0
 

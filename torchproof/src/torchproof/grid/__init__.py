@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 LOADS, REFUSES, ABORTS, WRONG = "loads", "refuses", "aborts", "loads but wrong"
 FAILS, UNSAFE, NOT_RUN = "fails", "unsafe", "not run"
-# What has to happen for a prediction to be right; what is unsafe may do anything.
-MEANT = {LOADS: {LOADS}, FAILS: {REFUSES}, UNSAFE: {LOADS, REFUSES, ABORTS, WRONG}}
+# What has to happen for a prediction to be right. A package may catch that its library does not
+# load, and then lack its ops; what is unsafe may do anything.
+MEANT = {LOADS: {LOADS}, FAILS: {REFUSES, WRONG}, UNSAFE: {LOADS, REFUSES, ABORTS, WRONG}}
 # From the best to the worst: a wheel does what the worst of its libraries does.
 SEVERITY = (LOADS, UNSAFE, FAILS)
 LIMIT_S = 300.0

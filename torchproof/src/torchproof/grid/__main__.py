@@ -91,8 +91,9 @@ def main(argv: list[str] | None = None) -> int:
         for cell in cells(wheels, torches, maker, Prober(processes, made, folder)):
             found.append(cell)
             style = "green" if cell.as_predicted else "bold red"
-            words = f"{cell.wheel} in torch {cell.torch}: predicted {cell.predicted}"
-            console.print(f"{words}, {cell.found.outcome} {cell.found.reason}", style=style)
+            console.print(f"{cell.wheel} in torch {cell.torch}", style=style)
+            console.print(f"  predicted: {cell.predicted}, {cell.reason}")
+            console.print(f"  found: {cell.found.outcome} {cell.found.reason}")
     except (TorchproofError, EnvironmentFailed, NotTorchError, OSError) as error:
         console.print(f"error: {error}", style="red")
         return 2

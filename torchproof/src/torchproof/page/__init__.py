@@ -94,6 +94,12 @@ def artifacts(results: Iterable[Result]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def crossload(folder: Path) -> dict[str, Any] | None:
+    """The cross-load grid; None where there is none, or a version without cells has written it."""
+    grid: dict[str, Any] | None = read_json(folder / "crossload.json")
+    return grid if grid and all("cells" in wheel for wheel in grid["wheels"]) else None
+
+
 def environment(folder: Path = HERE) -> Environment:
     """The templates of a folder, which may include those of this one."""
     return Environment(
@@ -135,7 +141,7 @@ def render(
             speed=plots.speed(results),
             project=project().name,
             external_checks=load().external_checks,
-            crossload=read_json(folder / "crossload.json"),
+            crossload=crossload(folder),
             benchmark=BENCHMARK if (folder / BENCHMARK).is_file() else None,
         )
     )

@@ -171,16 +171,16 @@ def write(folder: Path) -> None:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text("1102 passed in 31.00s <&>\n" * 40, encoding="utf-8")
     torches = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0"]
-    squares = [
+    cells = [
         {
             "torch": torch,
-            "foretold": "loads" if torch != "2.9.1" else "fails",
+            "predicted": "loads" if torch != "2.9.1" else "fails",
             "reason": "every symbol is there" if torch != "2.9.1" else "undefined symbol: aoti",
             "package": {"outcome": "loads" if torch != "2.9.1" else "refuses", "said": "right"},
             "loader": {"outcome": "loads" if torch != "2.9.1" else "aborts", "said": "right"},
-            "as_foretold": torch != "2.9.1",
+            "as_predicted": torch != "2.9.1",
         }
         for torch in torches
     ]
-    wheels = [{"name": name, "squares": squares} for name in ("stable", "native-torch2.13")]
+    wheels = [{"name": name, "cells": cells} for name in ("stable", "native-torch2.13")]
     write_json(folder / "crossload.json", {"torches": torches, "wheels": wheels})
