@@ -110,10 +110,13 @@ def _remove_stale_lock(directory: Path) -> None:
     """Remove the lock file that a killed build of torch.utils.cpp_extension left.
 
     Ours is held now, and the system frees it when its holder dies; so nobody is building here, and
-    torch's lock, which is a mere file, has no owner. torch would wait for it for ever.
+    torch's lock, which is a mere file, has no owner. torch would wait for it for ever. From 2.15 on
+    the system frees torch's lock, too: its file is always there and stops nobody.
     """
+    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
+
     stale = directory / "lock"
-    if stale.exists():
+    if hasattr(cpp_extension, "FileBaton") and stale.exists():
         _say(f"removing {stale}, a stale lock of a build that was killed")
         stale.unlink()
 
