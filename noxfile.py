@@ -308,6 +308,14 @@ def bench_cuda(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.runs", "--cuda", *session.posargs)
 
 
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """Run the op's tests under ASan, UBSan and TSan: `-- --minutes 20 --seed 1`, or `--prove`."""
+    install(session, "build", "test")
+    session.install(f"torch=={TORCH}")
+    session.run("python", "tests/campaign/sanitize.py", *session.posargs)
+
+
 @nox.session(name="sanitize-cuda")
 def sanitize_cuda(session: nox.Session) -> None:
     """Run the CUDA tests under compute-sanitizer's four tools; needs a GPU and nvcc."""

@@ -46,3 +46,22 @@ def test_two_clones_give_the_same_bytes(tmp_path: Path) -> None:
     second = wheel(tmp_path / "other", 1_700_000_000)
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
+
+
+def version(**environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", "from build_support.variant import *; print(package_version())"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_a_packager_gets_the_version_without_marks() -> None:
+    """conda compares it with the package's."""
+    assert version(LLTM_BINDING="native").startswith(f"{lltm.__version__}+torch")
+    assert version(LLTM_BINDING="native", LLTM_PACKAGER="conda") == lltm.__version__
+    assert version(LLTM_BINDING="", LLTM_PACKAGER="") == lltm.__version__

@@ -156,6 +156,20 @@ def test_sizes_whose_product_is_no_number() -> None:
     assert gates.shape == (2**62, 0, 12)
 
 
+@pytest.mark.parametrize("sizes", [(0, 4, 5), (3, 0, 5), (3, 4, 0)], ids=["B", "F", "S"])
+@pytest.mark.parametrize("op", OPS)
+def test_a_size_of_nothing(op: str, sizes: tuple[int, int, int]) -> None:
+    """A tensor without elements has no memory, and no copy may begin there."""
+    case = replace(CASES[op], batch=sizes[0], features=sizes[1], state=sizes[2])
+    arguments = case.arguments().leaves()
+    outputs = case.function(*arguments)
+    for actual, expected in zip(outputs, case.reference(*arguments), strict=True):
+        cases.assert_close(actual, expected, op)
+    expected = cases.reference_gradients(case, arguments)
+    for actual, wanted in zip(cases.gradients(outputs, arguments), expected, strict=True):
+        cases.assert_close(actual, wanted, op)
+
+
 # Results ----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,218 @@
+"""The op's tests under the sanitizers: `nox -s sanitize -- --minutes 20 --seed 1`.
+
+The libraries are built with a sanitizer in a folder of their own, and the tests run on them with
+its runtime loaded first. `--prove` plants a bug for each sanitizer and requires that it is found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests" / "op"
+SOURCES = ("build_support", "csrc", "lltm", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+ADDRESS = ("test_equivalence", "test_errors", "test_fuzz", "test_modules", "test_properties")
+ADDRESS += (
+    "test_raw_ops",
+    "test_sequence",
+    "test_stream",
+    "test_stream_memory",
+    "test_derivatives",
+)
+"""In one process; what compiles or starts others is not run here."""
+THREADS = ("test_concurrency",)
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A bug: what to replace in which source, which tests meet it, and what must be printed."""
+
+    source: str
+    old: str
+    new: str
+    test: str
+    finding: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A sanitizer, the binding it is built into, and what runs under it."""
+
+    flags: str
+    binding: str
+    runtimes: tuple[str, ...]
+    tests: tuple[str, ...]
+    plant: Plant
+
+    @property
+    def name(self) -> str:
+        return f"{self.flags.replace(',', '-')}-{self.binding}"
+
+
+OVERFLOW = Plant(
+    "csrc/host/cell.h",
+    "const Scratch<T> joined(batch * width);",
+    "const Scratch<T> joined(batch * width - 1);",
+    "test_raw_ops",
+    "AddressSanitizer: heap-buffer-overflow",
+)
+NULL_COPY = Plant(
+    "csrc/host/memory.h",
+    "if (count > 0) std::memcpy",
+    "std::memcpy",
+    "test_raw_ops",
+    "runtime error: null pointer passed as argument",
+)
+RACE = Plant(
+    "csrc/host/scratch.h",
+    "kept_.fetch_add(bytes, std::memory_order_relaxed) + bytes",
+    "[&] { static std::size_t plain = 0; return plain += bytes; }()",
+    "test_concurrency",
+    "ThreadSanitizer: data race",
+)
+VARIANTS = (
+    Variant("address,undefined", "stable", ("libasan.so", "libubsan.so"), ADDRESS, OVERFLOW),
+    Variant("address,undefined", "native", ("libasan.so", "libubsan.so"), ADDRESS, NULL_COPY),
+    Variant("thread", "stable", ("libtsan.so",), THREADS, RACE),
+)
+
+
+def environment(variant: Variant, site: Path) -> dict[str, str]:
+    """For a Python whose lltm is the sanitized one."""
+    compiler = os.environ.get("CXX", "c++")
+    runtimes = []
+    for name in variant.runtimes:
+        asked = [compiler, f"-print-file-name={name}"]
+        runtimes.append(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+    return {
+        **os.environ,
+        "LD_PRELOAD": ":".join(path.strip() for path in runtimes),
+        "PYTHONPATH": str(site),
+        # Python and torch keep what they have until the process ends.
+        "ASAN_OPTIONS": "detect_leaks=0",
+        # OpenMP's barriers are not seen, and would make every parallel kernel a race.
+        "OMP_NUM_THREADS": "1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        # A report names lltm's library or is not ours: torch and Python were built without.
+        "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:exitcode=66",
+    }
+
+
+def build(variant: Variant, folder: Path, plant: Plant | None = None) -> Path:
+    """Build into a folder; where its packages are."""
+    tree, site = folder / "tree", folder / "site"
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        tree.mkdir(parents=True, exist_ok=True)
+        copy(ROOT / name, tree / name)
+    if plant:
+        path = tree / plant.source
+        text = path.read_text(encoding="utf-8")
+        if plant.old not in text:
+            raise SystemExit(f"{plant.source} has no {plant.old!r} to plant a bug in")
+        path.write_text(text.replace(plant.old, plant.new), encoding="utf-8")
+    flags = f"-fsanitize={variant.flags} -fno-sanitize-recover=all -fno-omit-frame-pointer"
+    # Compiled in a fifth of the time, and a finding names its line.
+    debug = {"LLTM_DEBUG": "1", "LLTM_BINDING": variant.binding}
+    install = (sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps")
+    subprocess.run(
+        [*install, "--target", str(site), "."],
+        cwd=tree,
+        env={**os.environ, **debug, "CFLAGS": flags, "LDFLAGS": flags},
+        check=True,
+    )
+    return site
+
+
+def run(
+    variant: Variant, site: Path, test: str, seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """One file of tests; ended by its budget it has status 124."""
+    selected = "not subprocess and not compile and not distributed"
+    # Without capture: a report that pytest took would go with the test that passed.
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider"]
+    command += ["-p", "no:xdist", "-m", selected, str(TESTS / f"{test}.py")]
+    try:
+        return subprocess.run(
+            command,
+            cwd=site,
+            env=environment(variant, site),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as ended:
+        output = ended.stdout.decode(errors="replace") if ended.stdout else ""
+        return subprocess.CompletedProcess(command, 124, output)
+
+
+def search(variant: Variant, folder: Path, seconds: float, seed: int) -> bool:
+    """Run a variant's files in the seed's order until its budget ends; whether all is well."""
+    site = build(variant, folder)
+    tests = list(variant.tests)
+    random.Random(seed).shuffle(tests)
+    end, ran = time.monotonic() + seconds, []
+    for test in tests:
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        done = run(variant, site, test, left)
+        if done.returncode == 124:
+            break
+        if done.returncode:
+            print(done.stdout)
+            print(f"{variant.name}: {test} failed with {done.returncode} (seed {seed})")
+            return False
+        ran.append(test)
+    rest = [test for test in tests if test not in ran]
+    print(f"{variant.name}: {len(ran)} of {len(tests)} files, no finding (seed {seed})")
+    if rest:
+        print(f"{variant.name}: not run within the budget: {', '.join(rest)}")
+    return bool(ran)
+
+
+def prove(variant: Variant, folder: Path, seconds: float) -> bool:
+    """Whether a planted bug is found."""
+    site = build(variant, folder / "planted", variant.plant)
+    done = run(variant, site, variant.plant.test, seconds)
+    found = variant.plant.finding in done.stdout
+    if not found:
+        print(done.stdout[-4000:])
+    what = "found" if found else "did not find"
+    print(f"{variant.name}: {what} the bug planted in {variant.plant.source}")
+    return found
+
+
+def main() -> int:
+    """The exit status is 0 where nothing, or with `--prove` everything, was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0, help="of tests, in all")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the files")
+    parser.add_argument("--prove", action="store_true", help="plant a bug for each sanitizer")
+    parser.add_argument("--only", choices=[v.name for v in VARIANTS], help="one variant")
+    options = parser.parse_args()
+    chosen = [v for v in VARIANTS if options.only in (None, v.name)]
+    share = 60 * options.minutes / len(chosen)
+    well = True
+    for variant in chosen:
+        folder = ROOT / "build" / "sanitize" / variant.name
+        shutil.rmtree(folder, ignore_errors=True)
+        if options.prove:
+            well = prove(variant, folder, share) and well
+        else:
+            well = search(variant, folder, share, options.seed) and well
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
