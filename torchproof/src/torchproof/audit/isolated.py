@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Budget:
-    """What the audit of one file may take: a wheel of 511 MiB took 7 s of processor time and 80 MB."""
+    """What the audit of one file may take: a wheel of 511 MiB took 7 s and 80 MB."""
 
     seconds: int = 300
     memory: int = 4 << 30
