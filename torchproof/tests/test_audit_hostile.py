@@ -13,6 +13,7 @@ import random
 import re
 import struct
 import tarfile
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -243,8 +244,10 @@ def test_a_name_is_fit_for_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_symbol_that_demangles_without_end_is_stopped(
-    toolchain: Toolchain, tmp_path: Path, good: Path
+    toolchain: Toolchain, good: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     twice = "".join(f"S0_IS{digit}_S{digit}_E" for digit in digits[1:])
     name = f"_ZN2at1fENS_1AIiiEE{twice}"
@@ -255,6 +258,7 @@ def test_a_symbol_that_demangles_without_end_is_stopped(
         with pytest.raises(ArtifactError, match="was not audited: that took more than 1 s"):
             auditor.audit(library)
         assert auditor.audit(good).artifact == "good.so"
+    assert list(folder.iterdir()) == [], "what the ended process left is removed"
 
 
 # Mutations -----------------------------------------------------------------------------------

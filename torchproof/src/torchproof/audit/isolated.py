@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Auditor:
 
     def __init__(self, policy: Policy, against: list[Path], budget: Budget | None = None) -> None:
         self._arguments = policy, against, budget or Budget()
+        # The process is given its scratch, because one that is ended removes nothing.
+        self._scratch = tempfile.TemporaryDirectory(prefix="audit-")
         self._pool = self._started()
 
     def __enter__(self) -> Auditor:
@@ -41,10 +44,11 @@ class Auditor:
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._scratch.cleanup()
 
-    @staticmethod
-    def _started() -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    def _started(self) -> ProcessPoolExecutor:
+        spawn = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(1, spawn, _use_scratch, (self._scratch.name,))
 
     def audit(self, file: Path) -> Report:
         """Audit a file.
@@ -62,6 +66,10 @@ class Auditor:
                 f"{file} was not audited: that took more than {budget.seconds} s or"
                 f" {budget.memory >> 20} MiB, or crashed; is it damaged?"
             ) from error
+
+
+def _use_scratch(folder: str) -> None:
+    tempfile.tempdir = folder
 
 
 def _audit(file: Path, policy: Policy, against: list[Path], budget: Budget) -> Report:
