@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torchproof.conda.places import prefix_of
 from torchproof.config import number, series
 from torchproof.environments import Environment, torch_requirements
 from torchproof.machine import CompilerFound, Interpreter, Machine, find_pythons
@@ -98,6 +99,20 @@ def test_what_was_fetched_is_found(
     program.write_text(text, encoding="utf-8")
     program.chmod(0o755)
     assert Interpreter(program, version) in find_pythons()
+
+
+@pytest.mark.parametrize(("cache", "usable"), [("cache", False), ("elsewhere", True)])
+def test_what_was_fetched_is_no_prefix_for_conda(
+    cache: str, usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+    prefix = tmp_path / "cache" / "torchproof" / "interpreters" / "3.14"
+    (prefix / "include" / "python3.14").mkdir(parents=True)
+    program = prefix / "python3.14"
+    program.write_text(f"#!/bin/sh\necho {prefix}\n", encoding="utf-8")
+    program.chmod(0o755)
+    found = prefix_of(Interpreter(program, "3.14.10"))
+    assert found == (prefix if usable else None)
 
 
 def test_what_no_package_offers_is_told_with_what_builds_it(

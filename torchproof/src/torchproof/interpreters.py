@@ -114,13 +114,20 @@ def fetch(name: str, target: Path, scratch: Path) -> Path:
     Raises:
         NotOffered: there is no such package, or apt or patchelf is missing.
     """
-    usr = unpack(SUITE, (f"python{name}", *LIBRARIES), scratch)
+    usr = unpack(SUITE, (f"python{name}", f"libpython{name}-dev", *LIBRARIES), scratch)
     shutil.rmtree(target, ignore_errors=True)
     (target / "bin").mkdir(parents=True)
     (target / "lib").mkdir()
-    # CPython finds its library beside the folder of its program.
-    for part in (f"bin/python{name}", f"lib/python{name}", f"lib/{TRIPLET}"):
+    (target / "include").mkdir()
+    headers = f"include/python{name}"
+    # CPython finds its library and its headers beside the folder of its program.
+    for part in (f"bin/python{name}", f"lib/python{name}", f"lib/{TRIPLET}", headers):
         shutil.move(usr / part, target / part)
+    # Debian's header includes the real one by a path that is searched in the system alone.
+    own = usr / "include" / TRIPLET / f"python{name}" / "pyconfig.h"
+    shutil.copy2(own, target / headers / "pyconfig.h")
+    for archive in target.rglob("*.a"):
+        archive.unlink()
     return settle(target / "bin" / f"python{name}", target / "lib" / TRIPLET)
 
 

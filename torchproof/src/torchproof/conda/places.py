@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchproof.config import series
+from torchproof.machine import interpreters_folder
 
 if TYPE_CHECKING:
     from torchproof.config import Matrix
@@ -46,7 +47,7 @@ class Place:
 
 
 def prefix_of(python: Interpreter) -> Path | None:
-    """The folder an interpreter is in; None where it is the system's own, or lacks the headers."""
+    """The folder an interpreter is in; None where that is no use to a package."""
     told = subprocess.run(
         [python.path, "-c", "import sys; print(sys.base_prefix)"],
         capture_output=True,
@@ -56,7 +57,9 @@ def prefix_of(python: Interpreter) -> Path | None:
     )
     prefix = Path(told.stdout.strip())
     headers = prefix / "include" / f"python{series(python.version)}"
-    return None if prefix == SHARED_PREFIX or not headers.is_dir() else prefix
+    # What `nox -s interpreters` fetched starts by the libraries of its folder, and cannot be moved.
+    bound = prefix == SHARED_PREFIX or interpreters_folder() in prefix.parents
+    return None if bound or not headers.is_dir() else prefix
 
 
 def places(matrix: Matrix, machine: Machine) -> tuple[Place, ...]:
