@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from rattler_build import Package, RattlerBuildError
-from torchproof.conda import build, local, places, run, wheels
+from torchproof.conda import build, local, run, targets, wheels
 from torchproof.conda.channel import Channel, ChannelFailed, Part
-from torchproof.conda.places import Place
+from torchproof.conda.targets import Target
 from torchproof.machine import CompilerFound, Interpreter, Machine
 
 from torchproof import config
 
-PY312 = Place(Interpreter(Path("python3.12"), "3.12.1"), Path("/usr/local/python"), "2.13.0")
+PY312 = Target(Interpreter(Path("python3.12"), "3.12.1"), Path("/usr/local/python"), "2.13.0")
 
 
 def wheel(folder: Path, metadata: str = "") -> Path:
@@ -62,7 +62,7 @@ def test_a_wheel_that_cannot_be_packed_is_named(
     def fail(*of: object) -> Path:
         raise error
 
-    monkeypatch.setattr(wheels, "download", lambda place, folder: [wheel(tmp_path)])
+    monkeypatch.setattr(wheels, "download", lambda target, folder: [wheel(tmp_path)])
     monkeypatch.setattr(wheels, "package", fail)
     with pytest.raises(ChannelFailed, match=r"some_thing-.* cannot be made a package") as told:
         channel(tmp_path).wheels(PY312, "2.36").make()
@@ -166,9 +166,9 @@ def machine(*versions: str) -> Machine:
 
 
 def test_the_oldest_torch_goes_beside_another_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "prefix_of", lambda python: python.path.parents[1])
+    monkeypatch.setattr(targets, "prefix_of", lambda python: python.path.parents[1])
     matrix = config.load()
-    first, second = places.places(matrix, machine("3.11.7", "3.13.0", "3.8.1"))
+    first, second = targets.targets(matrix, machine("3.11.7", "3.13.0", "3.8.1"))
     assert (first.series, first.torch) == ("3.11", matrix.headers.version)
     assert (second.series, second.torch) == ("3.13", matrix.supporting("stable")[0].version)
 
@@ -178,14 +178,14 @@ def test_a_python_without_headers_cannot_be_packaged(tmp_path: Path) -> None:
     python.parent.mkdir()
     python.write_text(f"#!/bin/sh\necho {tmp_path}\n")
     python.chmod(0o755)
-    assert places.prefix_of(Interpreter(python, "3.14.7")) is None
+    assert targets.prefix_of(Interpreter(python, "3.14.7")) is None
     (tmp_path / "include" / "python3.14").mkdir(parents=True)
-    assert places.prefix_of(Interpreter(python, "3.14.7")) == tmp_path
+    assert targets.prefix_of(Interpreter(python, "3.14.7")) == tmp_path
 
 
 def test_one_python_still_has_both_torches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "prefix_of", lambda python: python.path.parents[1])
-    first, second = places.places(config.load(), machine("3.11.7"))
+    monkeypatch.setattr(targets, "prefix_of", lambda python: python.path.parents[1])
+    first, second = targets.targets(config.load(), machine("3.11.7"))
     assert first.series == second.series == "3.11"
     assert first.torch != second.torch
 
@@ -193,9 +193,9 @@ def test_one_python_still_has_both_torches(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_distributions_python_is_refused_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(places, "prefix_of", lambda python: None)
-    with pytest.raises(places.NoInterpreter, match="live in a prefix of its own, not in /usr"):
-        places.places(config.load(), machine("3.11.2"))
+    monkeypatch.setattr(targets, "prefix_of", lambda python: None)
+    with pytest.raises(targets.NoInterpreter, match="live in a prefix of its own, not in /usr"):
+        targets.targets(config.load(), machine("3.11.2"))
 
 
 def test_no_compiler_is_told_with_what_to_install() -> None:

@@ -17,13 +17,12 @@ from rich.console import Console
 from torchproof.conda import build, packages, proofs, suite
 from torchproof.conda.build import Built
 from torchproof.conda.channel import Channel
-from torchproof.conda.lanes import done
-from torchproof.conda.lanes import lanes as open_lanes
-from torchproof.conda.places import Place
 from torchproof.conda.rendered import Output
 from torchproof.conda.results import FAILED, PASSED, EnvironmentResult, PackageResult, ProofResult
 from torchproof.conda.session import Session
 from torchproof.conda.steps import Steps
+from torchproof.conda.targets import Target
+from torchproof.conda.worker_pool import done, worker_pool
 from torchproof.machine import Interpreter
 
 from torchproof import config
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Output("lltm", "0.1.0", "cpu_h1_0", 0, {})
 INSTALLED = SimpleNamespace(solution=SimpleNamespace(seconds=0.5), seconds=0.6)
-PLACE = Place(Interpreter(Path("python3.11"), "3.11.7"), Path("/usr/local/python"), "2.13.0")
+TARGET = Target(Interpreter(Path("python3.11"), "3.11.7"), Path("/usr/local/python"), "2.13.0")
 
 
 class Run:
@@ -53,7 +52,7 @@ class Run:
             matrix=config.load(),
             facts=facts,
             tools=tools,
-            places=(PLACE,),
+            targets=(TARGET,),
             steps=Steps(console),
         )
         monkeypatch.setattr(build, "index", lambda output: None)
@@ -68,15 +67,15 @@ class Run:
     many_at_once = True
 
     def submit(self, name: str, call: Callable[[], Any]) -> Future[Any]:
-        """In place of lanes."""
+        """In place of workers."""
         self.done.append(name.partition(": ")[2])
         return done(call())
 
     @property
     def file(self) -> Path:
-        return self.session.shop.output / "linux-64" / "lltm-0.1.0-cpu_h1_0.conda"
+        return self.session.context.output / "linux-64" / "lltm-0.1.0-cpu_h1_0.conda"
 
-    def build(self, shop: build.Workshop, wanted: Output) -> Built:
+    def build(self, context: build.BuildContext, wanted: Output) -> Built:
         """In place of a tool."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_bytes(b"package")
@@ -89,16 +88,16 @@ class Run:
 
     def make(self) -> tuple[PackageResult, list[str]]:
         self.done = []
-        lanes: Any = self
-        (package,) = packages.make_packages(self.session, lanes, [PACKAGE])
-        return packages.test_package(self.session, lanes, package).result(), self.done
+        workers: Any = self
+        (package,) = packages.make_packages(self.session, workers, [PACKAGE])
+        return packages.test_package(self.session, workers, package).result(), self.done
 
     def suite(self, key: str) -> tuple[EnvironmentResult, list[str]]:
         self.done = []
         solution: Any = SimpleNamespace(key=key)
-        want = suite.Wanted(PLACE, None, "full")
-        lanes: Any = self
-        return suite.test_environment(self.session, lanes, want, solution).result(), self.done
+        want = suite.Wanted(TARGET, None, "full")
+        workers: Any = self
+        return suite.test_environment(self.session, workers, want, solution).result(), self.done
 
 
 @pytest.fixture
@@ -160,12 +159,12 @@ def test_a_package_is_there_before_the_one_beside_it_is_built(run: Run) -> None:
     def build_it(output: Output) -> Built:
         if output == beside:
             assert first_is_known.wait(timeout=10)
-        return run.build(run.session.shop, output)
+        return run.build(run.session.context, output)
 
     with ThreadPoolExecutor(2) as pool:
         outputs = {f"{output.key}: build": output for output in (beside, PACKAGE)}
-        lanes: Any = SimpleNamespace(submit=lambda name, _: pool.submit(build_it, outputs[name]))
-        made = packages.make_packages(run.session, lanes, [beside, PACKAGE])
+        workers: Any = SimpleNamespace(submit=lambda name, _: pool.submit(build_it, outputs[name]))
+        made = packages.make_packages(run.session, workers, [beside, PACKAGE])
         assert next(made).output == PACKAGE
         first_is_known.set()
         assert [package.output for package in made] == [beside]
@@ -174,14 +173,14 @@ def test_a_package_is_there_before_the_one_beside_it_is_built(run: Run) -> None:
 def test_a_rebuild_is_kept_for_the_same_file_only(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lanes: Any = run
-    (package,) = packages.make_packages(run.session, lanes, [PACKAGE])
+    workers: Any = run
+    (package,) = packages.make_packages(run.session, workers, [PACKAGE])
     status = FAILED
     monkeypatch.setattr(proofs.Run, "__call__", lambda _: [ProofResult("x", status, 1.0)])
 
     def rebuild(sha256: str) -> tuple[str, bool]:
         of = dataclasses.replace(package, sha256=sha256)
-        (shown,) = proofs.prove_reproducible(run.session, lanes, of).result()
+        (shown,) = proofs.prove_reproducible(run.session, workers, of).result()
         return shown.status, shown.kept
 
     assert rebuild("1") == (FAILED, False)
@@ -212,8 +211,8 @@ def test_a_suite_that_failed_is_run_again(run: Run) -> None:
 
 
 def test_two_processes_do_the_work() -> None:
-    with open_lanes(Steps(Console(file=io.StringIO()))) as lanes:
-        begun = [lanes.submit(name, partial(int, name)) for name in ("3", "1", "2")]
+    with worker_pool(Steps(Console(file=io.StringIO()))) as workers:
+        begun = [workers.submit(name, partial(int, name)) for name in ("3", "1", "2")]
     assert [future.result() for future in begun] == [3, 1, 2]
 
 
@@ -221,9 +220,9 @@ def test_an_error_in_another_process_is_raised_here_and_nothing_more_is_begun() 
     begun: list[Future[None]] = []
 
     def work() -> None:
-        with open_lanes(Steps(Console(file=io.StringIO()))) as lanes:
-            failing = lanes.submit("x", partial(int, "x"))
-            begun.extend(lanes.submit("wait", partial(time.sleep, 0.5)) for _ in range(9))
+        with worker_pool(Steps(Console(file=io.StringIO()))) as workers:
+            failing = workers.submit("x", partial(int, "x"))
+            begun.extend(workers.submit("wait", partial(time.sleep, 0.5)) for _ in range(9))
             failing.result()
 
     with pytest.raises(ValueError, match="invalid literal"):

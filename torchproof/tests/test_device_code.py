@@ -50,7 +50,7 @@ def sections(library: Path) -> dict[str, tuple[str, int, bytes]]:
 def test_the_programs_go_and_the_rest_stays(tmp_path: Path, strip: list[str]) -> None:
     library = link(tmp_path, 300_000, "-Wl,--build-id", *strip)
     size, before = library.stat().st_size, sections(library)
-    taken = device_code.take_out(library)
+    taken = device_code.strip_fatbin(library)
     assert 290_000 < taken <= 300_000
     assert library.stat().st_size == size - taken
     after = sections(library)
@@ -66,7 +66,7 @@ def test_the_programs_go_and_the_rest_stays(tmp_path: Path, strip: list[str]) ->
 def test_programs_that_fill_no_page_stay(tmp_path: Path, size: int) -> None:
     library = link(tmp_path, size, "-Wl,--build-id")
     whole = library.read_bytes()
-    taken = device_code.take_out(library)
+    taken = device_code.strip_fatbin(library)
     assert taken in (0, 4096)
     assert (library.read_bytes() == whole) == (taken == 0)
     assert ctypes.CDLL(str(library)).answer(-1) == -1
@@ -77,7 +77,7 @@ def test_a_library_without_programs_stays_as_it_is(tmp_path: Path) -> None:
     library = tmp_path / "library.so"
     subprocess.run(["gcc", "-shared", str(tmp_path / "code.c"), "-o", str(library)], check=True)
     whole = library.read_bytes()
-    assert device_code.take_out(library) == 0
+    assert device_code.strip_fatbin(library) == 0
     assert library.read_bytes() == whole
 
 
@@ -85,4 +85,4 @@ def test_without_room_in_its_header_a_library_is_named(tmp_path: Path) -> None:
     noteless = ("-Wl,--build-id=none", "-nostartfiles", "-fcf-protection=none")
     library = link(tmp_path, 300_000, *noteless)
     with pytest.raises(ValueError, match=r"library\.so has no note"):
-        device_code.take_out(library)
+        device_code.strip_fatbin(library)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torchproof.conda.places import prefix_of
+from torchproof.conda.targets import prefix_of
 from torchproof.config import number, series
 from torchproof.environments import Environment, torch_requirements
 from torchproof.machine import CompilerFound, Interpreter, Machine, find_pythons

@@ -16,7 +16,7 @@ import pytest
 
 from torchproof import results
 
-DRIVER = Path(__file__).parent / "standin" / "run.py"
+DRIVER = Path(__file__).parent / "fakes" / "run.py"
 STABLE = "torch2.13.0-py3.11-stable-g++-11-cpu"
 NATIVE = "torch2.13.0-py3.11-native-g++-11-cpu"
 ALL = sorted(

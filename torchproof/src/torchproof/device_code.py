@@ -59,7 +59,7 @@ class Cut:
         return offset - (self.end - self.begin) if offset >= self.end else offset
 
 
-def take_out(library: Path) -> int:
+def strip_fatbin(library: Path) -> int:
     """Take the GPU programs out of a shared library, and return by how many bytes it is shorter.
 
     A library without them, or with less than a page, stays as it is. The note with the build's id

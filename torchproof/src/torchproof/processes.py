@@ -24,7 +24,7 @@ class Stopped(Exception):  # noqa: N818  # not an error: the user pressed Ctrl-C
 
 
 @dataclass(frozen=True)
-class Ended:
+class CompletedCommand:
     """How a command ended."""
 
     code: int
@@ -105,7 +105,7 @@ class Processes:
         limit: float,
         cwd: Path,
         env: Mapping[str, str] | None = None,
-    ) -> Ended:
+    ) -> CompletedCommand:
         """Run a command in its own session, `limit` seconds at most; appends to `log`.
 
         Raises:
@@ -132,7 +132,7 @@ class Processes:
                 running.end()
         if self._stopped:
             raise Stopped
-        return Ended(running.process.returncode, time.monotonic() - started, timed_out)
+        return CompletedCommand(running.process.returncode, time.monotonic() - started, timed_out)
 
     def stop(self) -> None:
         """Kill everything that runs, and let nothing more start."""

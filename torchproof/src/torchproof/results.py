@@ -74,7 +74,7 @@ class Result:
     packages: str
     suite: str
     tier: str
-    odd: str
+    reason_for_row: str
     key: str
     level: str = HOST
     system: str = HOST
@@ -153,7 +153,7 @@ def begin(row: Row, key: str = "", processor: dict[str, Any] | None = None) -> R
         packages=row.packages,
         suite=row.suite,
         tier=row.tier,
-        odd=row.reason,
+        reason_for_row=row.reason,
         key=key,
         level=row.level,
         system=row.system,

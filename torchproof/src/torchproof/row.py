@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from torchproof.audit.policy import Binding
     from torchproof.machine import CompilerFound
-    from torchproof.once import Once
     from torchproof.plan import Placed
-    from torchproof.processes import Ended, Processes
+    from torchproof.processes import CompletedCommand, Processes
     from torchproof.processor import Processor
     from torchproof.progress import Progress
+    from torchproof.single_flight import SingleFlight
 
 INSTALL_LIMIT_S = 120.0
 LOAD_LIMIT_S = 120.0
@@ -79,8 +79,8 @@ class Tools:
     builder: Builder
     processes: Processes
     progress: Progress
-    environments: Once[Environment]
-    artifacts: Once[Artifact]
+    environments: SingleFlight[Environment]
+    artifacts: SingleFlight[Artifact]
     workers: int
     # What results hold for: those of another processor are not taken over.
     processor: Processor
@@ -299,7 +299,7 @@ class RowRun:
             if tests is None or tests.passed == 0:
                 raise RowFailed("no test passed, so nothing is proven")
 
-    def _explain_tests(self, ended: Ended, limit: float) -> str:
+    def _explain_tests(self, ended: CompletedCommand, limit: float) -> str:
         crash = FATAL.search(self._log("tests").read_text(encoding="utf-8", errors="replace"))
         told = f"a test ended its process with {SIGNALS[crash.group(1)]}; " if crash else ""
         tests = self.result.tests
@@ -328,7 +328,7 @@ class RowRun:
         *,
         limit: float,
         env: Mapping[str, str] | None = None,
-    ) -> Ended:
+    ) -> CompletedCommand:
         fixed = ["-c", str(ROOT / "pyproject.toml"), "-o", f"cache_dir={self.work / 'cache'}", "-q"]
         command: list[str | Path] = [
             environment.program,
@@ -344,7 +344,9 @@ class RowRun:
         site = {"PYTHONPATH": str(self.work / "site"), **KEEP_BYTECODE}
         return site | levels.environment(self.level)
 
-    def _run(self, command: Sequence[str | Path], limit: float, env: Mapping[str, str]) -> Ended:
+    def _run(
+        self, command: Sequence[str | Path], limit: float, env: Mapping[str, str]
+    ) -> CompletedCommand:
         # The row's own folder: the source tree must not be where Python looks first.
         return self.tools.processes.run(
             command, log=self._log(self.phase), limit=limit, cwd=self.work, env=env

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from torchproof.build import Builder
 from torchproof.environments import Maker, installer
 from torchproof.lock import held
-from torchproof.once import Once
 from torchproof.processes import Processes
 from torchproof.row import RowRun, Tools
+from torchproof.single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,8 +43,8 @@ def tools(
         builder=Builder(folder / "artifacts", processes),
         processes=processes,
         progress=progress,
-        environments=Once(),
-        artifacts=Once(),
+        environments=SingleFlight(),
+        artifacts=SingleFlight(),
         workers=workers(jobs),
         processor=machine.processor,
         prebuilt=prebuilt,

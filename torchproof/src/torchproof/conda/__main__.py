@@ -16,12 +16,12 @@ from torchproof.conda import build, facts, rendered, variants
 from torchproof.conda.build import BuildFailed
 from torchproof.conda.channel import ChannelFailed
 from torchproof.conda.local import NoCompiler
-from torchproof.conda.places import NoInterpreter
 from torchproof.conda.results import tables
 from torchproof.conda.run import run
 from torchproof.conda.session import session
 from torchproof.conda.solving import Unsolvable
 from torchproof.conda.steps import Steps
+from torchproof.conda.targets import NoInterpreter
 from torchproof.conda.wheels import NoWheel
 from torchproof.files import write_json
 from torchproof.lock import BusyError, held

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rattler_build import RenderedVariant
 
     from torchproof.conda.local import Toolchain
-    from torchproof.conda.places import Place
+    from torchproof.conda.targets import Target
 
 PLATFORM = "linux-64"
 PY_RATTLER_BUILD = "py-rattler-build"
@@ -53,7 +53,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class BuildContext:
     """Where packages are built, and from what."""
 
     channels: tuple[Path, ...]
@@ -68,7 +68,7 @@ class Workshop:
         return [folder.resolve().as_uri() for folder in (self.output, *self.channels)]
 
 
-def _find(shop: Workshop, wanted: rendered.Output, files: Sequence[Path]) -> RenderedVariant:
+def _find(context: BuildContext, wanted: rendered.Output, files: Sequence[Path]) -> RenderedVariant:
     return next(
         variant
         for variant in rendered.render(PLATFORM, files)
@@ -76,15 +76,15 @@ def _find(shop: Workshop, wanted: rendered.Output, files: Sequence[Path]) -> Ren
     )
 
 
-def alone(shop: Workshop, wanted: rendered.Output) -> Path:
+def alone(context: BuildContext, wanted: rendered.Output) -> Path:
     """A variant file for one package's variant and no other.
 
     Of several, rattler-build takes any for the one that `pin_subpackage` means: the tests of the
     CUDA package were pinned to the CPU package.
     """
-    used = _find(shop, wanted, [shop.variants]).variant
+    used = _find(context, wanted, [context.variants]).variant
     chosen = {CUDA: (str(used[CUDA]),)}
-    path = shop.variants.parent / "variants" / f"{wanted.name}-{wanted.build}.yaml"
+    path = context.variants.parent / "variants" / f"{wanted.name}-{wanted.build}.yaml"
     write_atomically(path, variants.to_yaml(chosen))
     return path
 
@@ -96,7 +96,7 @@ class Tool(Protocol):
     def many_at_once(self) -> bool:
         """Whether it may build several packages at the same time."""
 
-    def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
+    def build(self, context: BuildContext, wanted: rendered.Output) -> Built:
         """Build one package, without its tests.
 
         Raises:
@@ -110,25 +110,25 @@ class PyRattlerBuild:
 
     many_at_once: bool = True
 
-    def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
+    def build(self, context: BuildContext, wanted: rendered.Output) -> Built:
         """See Tool."""
         started = time.monotonic()
-        log = shop.logs / f"{wanted.name}-{wanted.build}-build.log"
-        variant = _find(shop, wanted, [shop.variants, alone(shop, wanted)])
+        log = context.logs / f"{wanted.name}-{wanted.build}-build.log"
+        variant = _find(context, wanted, [context.variants, alone(context, wanted)])
         # In a folder of its own: a build writes the index beside its package, and two may run.
-        folder = shop.scratch / f"{wanted.name}-{wanted.build}"
+        folder = context.scratch / f"{wanted.name}-{wanted.build}"
         try:
             result = variant.run_build(
                 # What is left is taken away with everything else, see Session.scratch.
                 ToolConfiguration(test_strategy="skip", keep_build=True),
                 output_dir=folder,
-                channels=shop.uris[1:],
+                channels=context.uris[1:],
                 package_format="conda",
                 progress_callback=Log(log),
             )
         except RattlerBuildError as error:
             raise BuildFailed(f"{wanted.key}: {error}; the log is {log}") from error
-        target = shop.output / PLATFORM / Path(result.packages[0]).name
+        target = context.output / PLATFORM / Path(result.packages[0]).name
         target.parent.mkdir(parents=True, exist_ok=True)
         Path(result.packages[0]).replace(target)
         return Built(target, time.monotonic() - started)
@@ -145,28 +145,28 @@ class CommandLine:
     # It builds every output of a variant at once.
     many_at_once: bool = False
 
-    def build(self, shop: Workshop, wanted: rendered.Output) -> Built:
+    def build(self, context: BuildContext, wanted: rendered.Output) -> Built:
         """See Tool; the first call of a variant builds all of it."""
         started = time.monotonic()
-        log = shop.logs / f"{self.program[0]}.log"
-        found = self._find(shop, wanted)
+        log = context.logs / f"{self.program[0]}.log"
+        found = self._find(context, wanted)
         if found is None:
-            self._run(shop, wanted, log)
-            found = self._find(shop, wanted)
+            self._run(context, wanted, log)
+            found = self._find(context, wanted)
         if found is None:
             raise BuildFailed(f"{self.program[0]} made no {wanted.key}; the log is {log}")
         return Built(found, time.monotonic() - started)
 
-    def _find(self, shop: Workshop, wanted: rendered.Output) -> Path | None:
+    def _find(self, context: BuildContext, wanted: rendered.Output) -> Path | None:
         name = f"{wanted.name}-{wanted.version}-{wanted.build}.conda"
-        return next(iter(shop.output.glob(f"{PLATFORM}/{name}")), None)
+        return next(iter(context.output.glob(f"{PLATFORM}/{name}")), None)
 
-    def _run(self, shop: Workshop, wanted: rendered.Output, log: Path) -> None:
-        command = [*self.program, str(RECIPE), self.output_option, str(shop.output)]
-        for path in (variants.PATH, shop.variants, alone(shop, wanted)):
+    def _run(self, context: BuildContext, wanted: rendered.Output, log: Path) -> None:
+        command = [*self.program, str(RECIPE), self.output_option, str(context.output)]
+        for path in (variants.PATH, context.variants, alone(context, wanted)):
             command += [self.variants_option, str(path)]
         command += self.more
-        for uri in shop.uris[1:]:
+        for uri in context.uris[1:]:
             command += ["-c", uri]
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
@@ -224,7 +224,9 @@ def packages(chosen: Tool, native: bool) -> tuple[str, ...]:
     return tuple(name for name in names.packages if every or name != names.native)
 
 
-def local_variants(tools: Toolchain, places: Sequence[Place], path: Path) -> list[rendered.Output]:
+def local_variants(
+    tools: Toolchain, targets: Sequence[Target], path: Path
+) -> list[rendered.Output]:
     """Keep of the committed variants what can be built here, and return what that makes.
 
     The C library is this machine's own, not the old one conda-forge links against.
@@ -236,7 +238,7 @@ def local_variants(tools: Toolchain, places: Sequence[Place], path: Path) -> lis
         "cuda_architectures": (LOCAL_ARCHITECTURES,),
         "c_stdlib_version": (tools.glibc,),
         "cuda_compiler_version": tuple(cuda),
-        "pytorch": (config.series(places[0].torch),),
+        "pytorch": (config.series(targets[0].torch),),
     }
     write_atomically(path, variants.to_yaml(values))
     return [rendered.output(variant) for variant in rendered.render(PLATFORM, [path])]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from torchproof.conda.local import Toolchain
-    from torchproof.conda.places import Place
+    from torchproof.conda.targets import Target
     from torchproof.config import CondaVariants, Matrix
 
 PARTS = Path(__file__).parent / "parts"
@@ -73,24 +73,24 @@ class Channel:
         )
         return Part(label, key, partial(self._build, name, values))
 
-    def wheels(self, place: Place, glibc: str) -> Part:
+    def wheels(self, target: Target, glibc: str) -> Part:
         """Torch for a CPython, what it needs, and what builds and tests need."""
         key = text_hash(
-            place.torch,
-            place.python.version,
+            target.torch,
+            target.python.version,
             glibc,
             *wheels.requirements(),
             tool_hash(*WHEEL_SOURCES),
         )
-        return Part(f"wheels of {place.label}", key, partial(self._package, place, glibc))
+        return Part(f"wheels of {target.label}", key, partial(self._package, target, glibc))
 
-    def _package(self, place: Place, glibc: str) -> list[Path]:
-        folder = self.scratch / f"wheels-{place.tag}"
+    def _package(self, target: Target, glibc: str) -> list[Path]:
+        folder = self.scratch / f"wheels-{target.tag}"
         made: list[Path] = []
-        for wheel in wheels.download(place, folder):
+        for wheel in wheels.download(target, folder):
             unpacked = folder / wheel.name.partition("-")[0]
             try:
-                package = wheels.package(wheel, place, unpacked, self.folder, glibc)
+                package = wheels.package(wheel, target, unpacked, self.folder, glibc)
             except (OSError, ValueError, RattlerBuildError) as error:
                 raise ChannelFailed(f"{wheel.name} cannot be made a package: {error}") from None
             wheels.forget(wheel, unpacked)
@@ -177,9 +177,9 @@ def parts(
     matrix: Matrix,
     facts: CondaVariants,
     tools: Toolchain,
-    places: tuple[Place, ...],
+    targets: tuple[Target, ...],
 ) -> list[Part]:
-    """Everything the recipe needs to be built, tested and installed at those places."""
+    """Everything the recipe needs to be built, tested and installed at those targets."""
     compiler, cc = {"compiler_full": tools.version}, {"cc_program": str(tools.cc)}
     found = [
         channel.recipe("sysroot", {"system_glibc": tools.glibc, **cc}, "C library"),
@@ -200,8 +200,8 @@ def parts(
             channel.recipe("cuda-nvcc", {**version, **root}, "nvcc"),
             channel.recipe("cuda-cudart-dev", {**version, **release}, "CUDA's runtime"),
         ]
-    for place in places:
-        found += _parts_of(channel, place, tools.glibc)
+    for target in targets:
+        found += _parts_of(channel, target, tools.glibc)
     return found
 
 
@@ -210,17 +210,17 @@ def _cuda_releases(matrix: Matrix, facts: CondaVariants, tools: Toolchain) -> li
     return sorted({*facts.cuda, *(torch.cuda for torch in matrix.torch), *own})
 
 
-def _parts_of(channel: Channel, place: Place, glibc: str) -> Iterator[Part]:
-    values = {"python_series": place.series}
-    yield channel.recipe("python_abi", values, f"ABI of Python {place.series}")
+def _parts_of(channel: Channel, target: Target, glibc: str) -> Iterator[Part]:
+    values = {"python_series": target.series}
+    yield channel.recipe("python_abi", values, f"ABI of Python {target.series}")
     more = {
-        "python_full": place.python.version,
-        "python_root": str(place.prefix),
+        "python_full": target.python.version,
+        "python_root": str(target.prefix),
         "system_glibc": glibc,
         "patchelf": str(_patchelf()),
     }
-    yield channel.recipe("python", {**values, **more}, f"Python {place.series}")
-    yield channel.wheels(place, glibc)
+    yield channel.recipe("python", {**values, **more}, f"Python {target.series}")
+    yield channel.wheels(target, glibc)
 
 
 def _torch_values(libtorch: Path) -> dict[str, str]:

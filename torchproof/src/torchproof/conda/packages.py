@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from torchproof import config
 from torchproof.audit import audit, default_policy, to_json
 from torchproof.conda import build
-from torchproof.conda.lanes import done
 from torchproof.conda.results import FAILED, NOT_RUN, PASSED, PackageResult
+from torchproof.conda.worker_pool import done
 from torchproof.files import (
     read_json,
     sha256,
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from torchproof.audit import Policy
-    from torchproof.conda.lanes import Lanes
-    from torchproof.conda.places import Place
     from torchproof.conda.rendered import Output
     from torchproof.conda.session import Session
+    from torchproof.conda.targets import Target
+    from torchproof.conda.worker_pool import WorkerPool
     from torchproof.config import Matrix
 
 # How conda, too, is told of a driver that is not there.
@@ -58,7 +58,9 @@ class Package:
     kept: PackageResult | None = None
 
 
-def make_packages(this: Session, lanes: Lanes, outputs: list[Output]) -> Iterator[Package]:
+def make_packages(
+    session: Session, workers: WorkerPool, outputs: list[Output]
+) -> Iterator[Package]:
     """Build what is missing; each package as soon as it is there.
 
     Kept from an earlier run is what passed there and is made of the same content.
@@ -66,27 +68,27 @@ def make_packages(this: Session, lanes: Lanes, outputs: list[Output]) -> Iterato
     Raises:
         BuildFailed: one could not be built.
     """
-    keys = {one.key: content_key(this, one) for one in outputs}
-    kept = {one.key: package for one in outputs if (package := _known(this, one, keys[one.key]))}
+    keys = {one.key: content_key(session, one) for one in outputs}
+    kept = {one.key: package for one in outputs if (package := _known(session, one, keys[one.key]))}
     for name in kept:
-        this.steps.say(f"{name}: kept, nothing it is made of has changed")
+        session.steps.say(f"{name}: kept, nothing it is made of has changed")
     missing = [one for one in outputs if one.key not in kept]
-    forget_others(this.shop.output, (one for one in outputs if one.key in kept))
+    forget_others(session.context.output, (one for one in outputs if one.key in kept))
     for one in missing:
-        _forget(this.shop.output, one)
+        _forget(session.context.output, one)
     yield from kept.values()
-    for one, built in _build(this, lanes, missing):
+    for one, built in _build(session, workers, missing):
         yield Package(one, built, sha256(built.path), keys[one.key])
-    build.index(this.shop.output)
+    build.index(session.context.output)
 
 
 def _build(
-    this: Session, lanes: Lanes, missing: list[Output]
+    session: Session, workers: WorkerPool, missing: list[Output]
 ) -> Iterator[tuple[Output, build.Built]]:
-    tool = build.tool(this.tool)
+    tool = build.tool(session.tool)
     begun = {}
     for one in missing:
-        future = lanes.submit(f"{one.key}: build", partial(tool.build, this.shop, one))
+        future = workers.submit(f"{one.key}: build", partial(tool.build, session.context, one))
         begun[future] = one
         if not tool.many_at_once:
             future.result()
@@ -94,14 +96,14 @@ def _build(
         yield begun[future], future.result()
 
 
-def test_package(this: Session, lanes: Lanes, package: Package) -> Future[PackageResult]:
+def test_package(session: Session, workers: WorkerPool, package: Package) -> Future[PackageResult]:
     """Run the recipe's tests and the audit, unless they are known."""
     if package.kept is not None:
         return done(package.kept)
-    record = _record(this, package.output)
-    return lanes.submit(
+    record = _record(session, package.output)
+    return workers.submit(
         f"{package.output.key}: the recipe's tests, audit",
-        partial(_prove, this.bench, package, record),
+        partial(_prove, session.checks, package, record),
     )
 
 
@@ -111,21 +113,24 @@ def sources() -> tuple[str, ...]:
     return (*config.project().sources, *beside)
 
 
-def content_key(this: Session, wanted: Output) -> str:
+def content_key(session: Session, wanted: Output) -> str:
     """What a package is made of, and what with."""
     own = config.project().tests if wanted.name == config.project().conda.tests else ()
     return text_hash(
-        source_hash(*sources(), *own), tool_hash("audit", "conda"), this.tool, this.channel.key
+        source_hash(*sources(), *own),
+        tool_hash("audit", "conda"),
+        session.tool,
+        session.channel.key,
     )
 
 
-def _record(this: Session, wanted: Output) -> Path:
-    return this.shop.output / f"{wanted.name}-{wanted.build}.json"
+def _record(session: Session, wanted: Output) -> Path:
+    return session.context.output / f"{wanted.name}-{wanted.build}.json"
 
 
-def _known(this: Session, wanted: Output, key: str) -> Package | None:
+def _known(session: Session, wanted: Output, key: str) -> Package | None:
     """What an earlier run found; only of the same content, the same file, and if it passed."""
-    known = read_json(_record(this, wanted))
+    known = read_json(_record(session, wanted))
     if not known or known["key"] != key:
         return None
     result = PackageResult(**known["result"] | {"kept": True})
@@ -153,7 +158,7 @@ def _forget(output: Path, wanted: Output) -> None:
 
 
 @dataclass(frozen=True)
-class Bench:
+class PackageChecks:
     """What a built package is tested and audited with.
 
     Attributes:
@@ -165,27 +170,27 @@ class Bench:
     policies: dict[str, Policy]
 
 
-def policies(matrix: Matrix, places: tuple[Place, ...]) -> dict[str, Policy]:
+def policies(matrix: Matrix, targets: tuple[Target, ...]) -> dict[str, Policy]:
     """What the audit holds each package's library to, by the package's name."""
     stable = dataclasses.replace(
         default_policy(),
         binding="stable",
         target=matrix.stable.target,
-        torch=config.series(places[-1].torch),
+        torch=config.series(targets[-1].torch),
         python="none",
         cuda="cpu",
     )
     native = dataclasses.replace(
-        stable, binding="native", target=None, torch=config.series(places[0].torch)
+        stable, binding="native", target=None, torch=config.series(targets[0].torch)
     )
     names = config.project().conda
     return {names.stable: stable, names.native: native}
 
 
-def _prove(bench: Bench, package: Package, record: Path) -> PackageResult:
+def _prove(checks: PackageChecks, package: Package, record: Path) -> PackageResult:
     wanted, built = package.output, package.built
-    tests = recipe_tests(bench, built, driver=cuda_release(wanted))
-    audited, reason = audit_package(bench, wanted, built.path)
+    tests = recipe_tests(checks, built, driver=cuda_release(wanted))
+    audited, reason = audit_package(checks, wanted, built.path)
     result = PackageResult(
         name=wanted.name,
         build=wanted.build,
@@ -202,18 +207,18 @@ def _prove(bench: Bench, package: Package, record: Path) -> PackageResult:
     return result
 
 
-def recipe_tests(bench: Bench, built: build.Built, driver: str | None) -> tuple[str, ...]:
+def recipe_tests(checks: PackageChecks, built: build.Built, driver: str | None) -> tuple[str, ...]:
     """The status of each of the recipe's tests; what they print goes to the log.
 
     A CUDA package is tested as if there were a `driver` for it: it has to install and import.
     """
     with driver_override(driver):
-        ended = built.package.run_tests(channel=bench.uris)
+        ended = built.package.run_tests(channel=checks.uris)
     lines = []
     for test in ended:
         lines += [f"== test {test.test_index}: {'passed' if test.success else 'failed'}"]
         lines += test.output
-    write_atomically(bench.logs / f"{built.path.stem}-tests.log", "\n".join(lines) + "\n")
+    write_atomically(checks.logs / f"{built.path.stem}-tests.log", "\n".join(lines) + "\n")
     return tuple(PASSED if test.success else FAILED for test in ended)
 
 
@@ -239,16 +244,16 @@ def cuda_release(wanted: Output) -> str | None:
     return f"{digits[:-1]}.{digits[-1]}" if device != digits else None
 
 
-def audit_package(bench: Bench, wanted: Output, path: Path) -> tuple[str, str]:
+def audit_package(checks: PackageChecks, wanted: Output, path: Path) -> tuple[str, str]:
     """Hold the package's library to what the recipe declares; the status and why."""
-    policy = bench.policies.get(wanted.name)
+    policy = checks.policies.get(wanted.name)
     if policy is None:
         return NOT_RUN, "it holds no binary"
     if cuda := cuda_release(wanted):
         architectures = (build.LOCAL_ARCHITECTURES,)
         policy = dataclasses.replace(policy, cuda=cuda, cuda_architectures=architectures)
     report = audit(path, policy)
-    write_atomically(bench.logs / f"{path.stem}-audit.json", to_json([report]) + "\n")
+    write_atomically(checks.logs / f"{path.stem}-audit.json", to_json([report]) + "\n")
     failed = sorted({finding.rule for library in report.libraries for finding in library.failed})
     if not report.libraries:
         return FAILED, "the audit found no library in it"

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from torchproof import config
-from torchproof.conda.lanes import done
 from torchproof.conda.processes import logged
 from torchproof.conda.results import FAILED, NOT_RUN, PASSED, ProofResult
+from torchproof.conda.worker_pool import done
 from torchproof.files import read_json, source_hash, text_hash, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
 
-    from torchproof.conda.lanes import Lanes
     from torchproof.conda.packages import Package
     from torchproof.conda.session import Session
     from torchproof.conda.solving import Solution
     from torchproof.conda.suite import Wanted
+    from torchproof.conda.worker_pool import WorkerPool
 
 METADATA = config.ROOT / "torchproof" / "tests"
 # Shown of a package's file alone, by building it again: not done twice for the same file.
@@ -45,20 +45,20 @@ def proofs() -> Path:
 
 
 def write_context(
-    this: Session,
+    session: Session,
     name: str,
     packages: Iterable[Package],
     solutions: Iterable[tuple[Wanted, Solution]] = (),
 ) -> Path:
     """Tell a run of the proofs what there is, in a file, and return that."""
-    path = this.folder / "work" / f"proofs-{name}.json"
+    path = session.folder / "work" / f"proofs-{name}.json"
     write_json(
         path,
         {
-            "channels": [str(folder) for folder in this.channels],
-            "parts": str(this.channel.folder),
-            "cache": str(this.cache),
-            "variants": str(this.shop.variants),
+            "channels": [str(folder) for folder in session.channels],
+            "parts": str(session.channel.folder),
+            "cache": str(session.cache),
+            "variants": str(session.context.variants),
             "packages": [
                 {
                     "name": package.output.name,
@@ -70,8 +70,8 @@ def write_context(
             "environments": [
                 {
                     "specs": want.specs,
-                    "torch": want.place.torch,
-                    "python": want.place.series,
+                    "torch": want.target.torch,
+                    "python": want.target.series,
                     "driver": want.driver,
                     "build": solution.build(config.project().conda.stable),
                 }
@@ -84,7 +84,7 @@ def write_context(
 
 @dataclass(frozen=True)
 class Run:
-    """A run of pytest, as a lane takes it.
+    """A run of pytest, as a worker takes it.
 
     Attributes:
         name: of its log and its JUnit file.
@@ -128,40 +128,42 @@ class Run:
         return found
 
 
-def prove_metadata(this: Session, lanes: Lanes) -> list[Future[list[ProofResult]]]:
+def prove_metadata(session: Session, workers: WorkerPool) -> list[Future[list[ProofResult]]]:
     """Run the tests that need nothing but the recipe."""
     runs = [
-        Run(Path(name).stem, what, (str(METADATA / name),), this.folder)
+        Run(Path(name).stem, what, (str(METADATA / name),), session.folder)
         for name, what in OF_METADATA.items()
     ]
-    return [lanes.submit(run.step, partial(_summed, run)) for run in runs]
+    return [workers.submit(run.step, partial(_summed, run)) for run in runs]
 
 
-def prove_reproducible(this: Session, lanes: Lanes, package: Package) -> Future[list[ProofResult]]:
+def prove_reproducible(
+    session: Session, workers: WorkerPool, package: Package
+) -> Future[list[ProofResult]]:
     """Build a package again; kept is what the same file showed."""
-    context = write_context(this, "files", [package])
-    run = Run("files", "reproducible", (str(proofs() / OF_FILES),), this.folder, context)
-    record = this.folder / "work" / "proofs-kept.json"
-    key = text_hash(package.sha256, this.channel.key, source_hash(config.project().conda.proofs))
+    context = write_context(session, "files", [package])
+    run = Run("files", "reproducible", (str(proofs() / OF_FILES),), session.folder, context)
+    record = session.folder / "work" / "proofs-kept.json"
+    key = text_hash(package.sha256, session.channel.key, source_hash(config.project().conda.proofs))
     known = read_json(record)
     if known and known["key"] == key:
         return done([ProofResult(**row | {"kept": True}) for row in known["proofs"]])
     record.unlink(missing_ok=True)
-    return lanes.submit(run.step, partial(_recorded, run, record, key))
+    return workers.submit(run.step, partial(_recorded, run, record, key))
 
 
 def prove_installation(
-    this: Session,
-    lanes: Lanes,
+    session: Session,
+    workers: WorkerPool,
     packages: Iterable[Package],
     solutions: Iterable[tuple[Wanted, Solution]],
 ) -> Future[list[ProofResult]]:
     """Run the rest of the proofs against all that was built and solved."""
     what = "relocatable, removable, no trace"
     arguments = (str(proofs()), f"--ignore={proofs() / OF_FILES}")
-    context = write_context(this, "installation", packages, solutions)
-    run = Run("installation", what, arguments, this.folder, context)
-    return lanes.submit(run.step, run)
+    context = write_context(session, "installation", packages, solutions)
+    run = Run("installation", what, arguments, session.folder, context)
+    return workers.submit(run.step, run)
 
 
 def _recorded(run: Run, record: Path, key: str) -> list[ProofResult]:

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from torchproof.conda import build, channel, rendered
-from torchproof.conda.lanes import lanes as open_lanes
 from torchproof.conda.packages import make_packages, test_package
 from torchproof.conda.proofs import prove_installation, prove_metadata, prove_reproducible
 from torchproof.conda.results import RenderedResult, Results
 from torchproof.conda.suite import solve_for, test_environment, wanted
+from torchproof.conda.worker_pool import worker_pool
 from torchproof.config import ROOT, project
 from torchproof.files import write_json
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
 
-    from torchproof.conda.lanes import Lanes
     from torchproof.conda.packages import Package
     from torchproof.conda.results import PackageResult, ProofResult
     from torchproof.conda.session import Session
+    from torchproof.conda.worker_pool import WorkerPool
 
 # What the channel, the unpacked wheels, the builds and the prefixes take at most.
 FREE_BYTES = 9 << 30
 
 
-def run(this: Session) -> Results:
+def run(session: Session) -> Results:
     """Do everything, and write `report.json` beside it.
 
     Raises:
@@ -39,44 +39,44 @@ def run(this: Session) -> Results:
         Unsolvable: the packages cannot be installed.
     """
     started = time.monotonic()
-    shutil.rmtree(this.logs, ignore_errors=True)
-    shutil.rmtree(this.scratch, ignore_errors=True)
+    shutil.rmtree(session.logs, ignore_errors=True)
+    shutil.rmtree(session.scratch, ignore_errors=True)
     # rattler and rattler-build keep what they unpack there, and nothing in the user's own cache.
-    os.environ["RATTLER_CACHE_DIR"] = str(this.cache.parent)
-    with open_lanes(this.steps) as lanes:
-        proofs = make_channel(this, lanes)
-        variants = build.local_variants(this.tools, this.places, this.shop.variants)
-        outputs = [output for output in variants if output.name in this.packages]
+    os.environ["RATTLER_CACHE_DIR"] = str(session.cache.parent)
+    with worker_pool(session.steps) as workers:
+        proofs = make_channel(session, workers)
+        variants = build.local_variants(session.tools, session.targets, session.context.variants)
+        outputs = [output for output in variants if output.name in session.packages]
         packages: dict[str, Package] = {}
         tested: dict[str, Future[PackageResult]] = {}
         # What needs no more than one package fills the time until the last of them is there.
-        for package in make_packages(this, lanes, outputs):
+        for package in make_packages(session, workers, outputs):
             key = package.output.key
             packages[key] = package
             if key == outputs[0].key:  # the stable one for the CPU
-                proofs.append(prove_reproducible(this, lanes, package))
-            tested[key] = test_package(this, lanes, package)
-        solutions = [(want, solve_for(this, want)) for want in wanted(this)]
+                proofs.append(prove_reproducible(session, workers, package))
+            tested[key] = test_package(session, workers, package)
+        solutions = [(want, solve_for(session, want)) for want in wanted(session)]
         # The longest first.
-        environments = [test_environment(this, lanes, *solved) for solved in solutions]
-        proofs.append(prove_installation(this, lanes, packages.values(), solutions))
+        environments = [test_environment(session, workers, *solved) for solved in solutions]
+        proofs.append(prove_installation(session, workers, packages.values(), solutions))
         # Beside the last of the work, as the disk is what it waits for.
-        wheels = partial(shutil.rmtree, this.channel.scratch, ignore_errors=True)
-        lanes.submit("clean up after the channel", wheels)
+        wheels = partial(shutil.rmtree, session.channel.scratch, ignore_errors=True)
+        workers.submit("clean up after the channel", wheels)
     results = Results(
-        tool=this.tool,
-        channel_bytes=this.channel.size,
-        channel_packages=len(list(this.channel.folder.glob("*/*.conda"))),
+        tool=session.tool,
+        channel_bytes=session.channel.size,
+        channel_packages=len(list(session.channel.folder.glob("*/*.conda"))),
         seconds=0.0,
-        packages=tuple(told(this, tested[output.key]) for output in outputs),
+        packages=tuple(collect_result(session, tested[output.key]) for output in outputs),
         environments=tuple(environment.result() for environment in environments),
         proofs=tuple(proof for shown in proofs for proof in shown.result()),
-        rendered=tuple(all_rendered(this, packages.values())),
-        not_run=tuple(not_run(this)),
+        rendered=tuple(all_rendered(session, packages.values())),
+        not_run=tuple(not_run(session)),
     )
-    shutil.rmtree(this.scratch, ignore_errors=True)
+    shutil.rmtree(session.scratch, ignore_errors=True)
     results = dataclasses.replace(results, seconds=time.monotonic() - started)
-    write_json(this.folder / "report.json", results.to_json())
+    write_json(session.folder / "report.json", results.to_json())
     return results
 
 
@@ -94,38 +94,41 @@ def check_disk() -> None:
         )
 
 
-def told(this: Session, tested: Future[PackageResult]) -> PackageResult:
+def collect_result(session: Session, tested: Future[PackageResult]) -> PackageResult:
     """A package's result, and where its logs are if something failed."""
     result = tested.result()
     if not result.ok:
         named = f"{result.name} {result.build}"
-        this.steps.say(f"{named} failed; its logs are in {this.logs}", "red")
+        session.steps.say(f"{named} failed; its logs are in {session.logs}", "red")
     return result
 
 
-def make_channel(this: Session, lanes: Lanes) -> list[Future[list[ProofResult]]]:
+def make_channel(session: Session, workers: WorkerPool) -> list[Future[list[ProofResult]]]:
     """Make the parts of the channel that are missing or changed, and show what needs none of it."""
-    wanted = channel.parts(this.channel, this.matrix, this.facts, this.tools, this.places)
-    stale = this.channel.forget_others(wanted)
-    missing = this.channel.missing(wanted)
-    this.steps.say(f"channel: {len(wanted) - len(missing)} of {len(wanted)} parts kept")
+    wanted = channel.parts(
+        session.channel, session.matrix, session.facts, session.tools, session.targets
+    )
+    stale = session.channel.forget_others(wanted)
+    missing = session.channel.missing(wanted)
+    session.steps.say(f"channel: {len(wanted) - len(missing)} of {len(wanted)} parts kept")
     if missing:
         check_disk()
-    # Those that take longest first, so that the two lanes end together.
+    # Those that take longest first, so that the workers end together.
     missing.sort(key=lambda part: not part.name.startswith("wheels"))
     made = [
-        lanes.submit(f"channel: {part.name}", partial(this.channel.make, part)) for part in missing
+        workers.submit(f"channel: {part.name}", partial(session.channel.make, part))
+        for part in missing
     ]
-    metadata = prove_metadata(this, lanes)
+    metadata = prove_metadata(session, workers)
     for part in made:
         part.result()
     if missing or stale:
-        with this.steps.step("channel: index"):
-            this.channel.index()
+        with session.steps.step("channel: index"):
+            session.channel.index()
     return metadata
 
 
-def all_rendered(this: Session, packages: Iterable[Package]) -> list[RenderedResult]:
+def all_rendered(session: Session, packages: Iterable[Package]) -> list[RenderedResult]:
     """Every variant on every platform, and whether it was built here.
 
     A local build has another hash, as it is linked against this machine's C library.
@@ -138,25 +141,25 @@ def all_rendered(this: Session, packages: Iterable[Package]) -> list[RenderedRes
             build=output.build,
             built=platform == build.PLATFORM and (output.name, output.build.split("_")[0]) in built,
         )
-        for platform in this.facts.platforms
+        for platform in session.facts.platforms
         for output in rendered.outputs(platform)
     ]
 
 
-def not_run(this: Session) -> list[str]:
+def not_run(session: Session) -> list[str]:
     """What this machine could not show, and why."""
     found = []
-    if project().conda.native not in this.packages:
+    if project().conda.native not in session.packages:
         found.append(
             f"{project().conda.native}: `nox -s conda -- --native` builds and tests it, too"
         )
-    if len({place.series for place in this.places}) == 1:
+    if len({target.series for target in session.targets}) == 1:
         found.append("a second Python: this machine has one that can be packaged")
-    if this.cuda is None:
+    if session.cuda is None:
         found.append("the CUDA package: there is no nvcc on this machine")
     else:
         built = build.LOCAL_ARCHITECTURES
-        left = [name for name in this.architectures if name not in built.split(";")]
+        left = [name for name in session.architectures if name not in built.split(";")]
         found.append(
             f"the CUDA package for {', '.join(left)}: built here for {built} alone, which is quick"
         )

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from torchproof import config
 from torchproof.conda import build, channel, local
 from torchproof.conda import facts as conda_facts
-from torchproof.conda import places as conda_places
-from torchproof.conda.packages import Bench, policies
+from torchproof.conda import targets as conda_targets
+from torchproof.conda.packages import PackageChecks, policies
 from torchproof.machine import this_machine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchproof.conda.places import Place
     from torchproof.conda.steps import Steps
+    from torchproof.conda.targets import Target
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Session:
     matrix: config.Matrix
     facts: config.CondaVariants
     tools: local.Toolchain
-    places: tuple[Place, ...]
+    targets: tuple[Target, ...]
     steps: Steps
 
     @property
@@ -63,9 +63,9 @@ class Session:
         return self.folder / "cache" / "pkgs"
 
     @property
-    def shop(self) -> build.Workshop:
+    def context(self) -> build.BuildContext:
         """Where the packages are built."""
-        return build.Workshop(
+        return build.BuildContext(
             channels=(self.channel.folder,),
             output=self.folder / "packages",
             variants=self.folder / "local_variants.yaml",
@@ -74,10 +74,12 @@ class Session:
         )
 
     @property
-    def bench(self) -> Bench:
+    def checks(self) -> PackageChecks:
         """What the packages are tested and audited with."""
-        return Bench(
-            (self.channel.folder.resolve().as_uri(),), self.logs, policies(self.matrix, self.places)
+        return PackageChecks(
+            (self.channel.folder.resolve().as_uri(),),
+            self.logs,
+            policies(self.matrix, self.targets),
         )
 
     @property
@@ -94,7 +96,7 @@ class Session:
     @property
     def channels(self) -> tuple[Path, ...]:
         """What is installed from."""
-        return (self.shop.output, self.channel.folder)
+        return (self.context.output, self.channel.folder)
 
 
 def session(folder: Path, tool: str, native: bool, steps: Steps) -> Session:
@@ -110,5 +112,5 @@ def session(folder: Path, tool: str, native: bool, steps: Steps) -> Session:
     with steps.step("look for interpreters and compilers"):
         machine = this_machine()
         tools = local.toolchain(machine)
-        places = conda_places.places(matrix, machine)
-    return Session(folder, tool, packages, matrix, conda_facts.load(), tools, places, steps)
+        targets = conda_targets.targets(matrix, machine)
+    return Session(folder, tool, packages, matrix, conda_facts.load(), tools, targets, steps)

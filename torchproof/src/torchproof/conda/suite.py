@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torchproof.conda.install import Installed
-    from torchproof.conda.lanes import Lanes
-    from torchproof.conda.places import Place
     from torchproof.conda.session import Session
     from torchproof.conda.solving import Solution
+    from torchproof.conda.targets import Target
+    from torchproof.conda.worker_pool import WorkerPool
     from torchproof.config import Suite
 
 # As matrix.toml calls them.
@@ -39,51 +39,51 @@ class Wanted:
     """An environment to make.
 
     Attributes:
-        place: a CPython of this machine and a torch.
+        target: a CPython of this machine and a torch.
         driver: the CUDA release of the GPU driver it is solved for; None for what the machine has.
         suite: what is run in it, as matrix.toml calls it.
     """
 
-    place: Place
+    target: Target
     driver: str | None
     suite: str
 
     @property
     def tag(self) -> str:
         """A name for files."""
-        name = f"{self.place.tag}-{self.suite}"
+        name = f"{self.target.tag}-{self.suite}"
         return f"{name}-cuda" if self.driver else name
 
     @property
     def label(self) -> str:
         """A name for tables."""
         if self.driver is None:
-            return self.place.label
-        return f"{self.place.label}, CUDA package on the CPU"
+            return self.target.label
+        return f"{self.target.label}, CUDA package on the CPU"
 
     @property
     def specs(self) -> list[str]:
         """What is asked for."""
-        beside = [f"pytorch {self.place.torch}.*", f"python {self.place.series}.*"]
+        beside = [f"pytorch {self.target.torch}.*", f"python {self.target.series}.*"]
         return [project().conda.stable, project().conda.tests, *beside]
 
 
-def wanted(this: Session) -> tuple[Wanted, ...]:
+def wanted(session: Session) -> tuple[Wanted, ...]:
     """The full suite where users meet the package, in two environments, its core elsewhere.
 
     The CUDA package holds the same kernels for the CPU: its values are compared once more.
     """
-    first, *others = this.places
+    first, *others = session.targets
     found = [Wanted(first, None, half) for half in FULL]
-    found += [Wanted(place, None, CORE) for place in others]
-    if this.cuda is not None:
-        found.append(Wanted(others[-1], this.cuda, VALUES))
+    found += [Wanted(target, None, CORE) for target in others]
+    if session.cuda is not None:
+        found.append(Wanted(others[-1], session.cuda, VALUES))
     return tuple(found)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """An environment to install and what to run in it, as a lane takes it.
+    """An environment to install and what to run in it, as a worker takes it.
 
     Attributes:
         key: one hash over the packages of the environment and what is run.
@@ -106,25 +106,25 @@ class Trial:
         return self.work.with_suffix(".json")
 
 
-def solve_for(this: Session, want: Wanted) -> Solution:
+def solve_for(session: Session, want: Wanted) -> Solution:
     """The packages that `conda install` takes there.
 
     Raises:
         Unsolvable: there is no such environment.
     """
     with driver_override(want.driver):
-        return solve(this.channels, want.specs)
+        return solve(session.channels, want.specs)
 
 
 def test_environment(
-    this: Session, lanes: Lanes, want: Wanted, solution: Solution
+    session: Session, workers: WorkerPool, want: Wanted, solution: Solution
 ) -> Future[EnvironmentResult]:
     """Install as `conda install` does, and run a suite from the installed package.
 
     Kept is what passed on the same packages: they are installed, and not tested again.
     """
-    suite = this.matrix.suite(want.suite)
-    work = this.folder / "work" / want.tag
+    suite = session.matrix.suite(want.suite)
+    work = session.folder / "work" / want.tag
     how = tool_hash("conda/suite.py", "conda/install.py")
     key = text_hash(solution.key, *suite.paths, *suite.arguments, how)
     known = read_json(work.with_suffix(".json"))
@@ -136,15 +136,15 @@ def test_environment(
     trial = Trial(
         want=want,
         suite=suite,
-        channels=this.channels,
-        prefix=this.folder / "environments" / want.tag,
-        cache=this.cache,
+        channels=session.channels,
+        prefix=session.folder / "environments" / want.tag,
+        cache=session.cache,
         work=work,
-        logs=this.logs,
+        logs=session.logs,
         key=key,
         kept=kept,
     )
-    return lanes.submit(f"{want.label}: {what}", partial(_try, trial))
+    return workers.submit(f"{want.label}: {what}", partial(_try, trial))
 
 
 def _try(trial: Trial) -> EnvironmentResult:
@@ -184,8 +184,8 @@ def _run(trial: Trial, installed: Installed) -> EnvironmentResult:
     status, reason = _verdict(code, counts, log)
     return EnvironmentResult(
         name=want.label,
-        torch=want.place.torch,
-        python=want.place.python.version,
+        torch=want.target.torch,
+        python=want.target.python.version,
         suite=suite.name,
         build=installed.solution.build(project().conda.stable),
         packages=len(installed.records),

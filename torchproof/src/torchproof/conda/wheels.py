@@ -27,7 +27,7 @@ from torchproof.environments import NVIDIA, torch_requirements
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torchproof.conda.places import Place
+    from torchproof.conda.targets import Target
 
 # Where conda-forge's name differs from the wheel's.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
@@ -69,14 +69,14 @@ def requirements() -> tuple[str, ...]:
     return (*BUILD, *(part for part in stated if part != COMPILER))
 
 
-def download(place: Place, folder: Path) -> list[Path]:
+def download(target: Target, folder: Path) -> list[Path]:
     """Fetch torch, what it needs without NVIDIA's packages, and what builds and tests need.
 
     Raises:
         NoWheel: pip cannot have one of them.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    _pip(place, folder, "--no-deps", f"torch=={place.torch}")
+    _pip(target, folder, "--no-deps", f"torch=={target.torch}")
     (torch,) = folder.glob("torch-*.whl")
     with WheelFile.open(torch) as wheel:
         metadata = wheel.read_dist_info("METADATA")
@@ -86,32 +86,32 @@ def download(place: Place, folder: Path) -> list[Path]:
         if line.startswith("Requires-Dist:")
     ]
     _pip(
-        place,
+        target,
         folder,
-        *torch_requirements(needs, place.python.version, nvidia=False),
+        *torch_requirements(needs, target.python.version, nvidia=False),
         *requirements(),
     )
     return sorted(folder.glob("*.whl"))
 
 
-def _pip(place: Place, folder: Path, *arguments: str) -> None:
+def _pip(target: Target, folder: Path, *arguments: str) -> None:
     # --python: that interpreter's tags and markers, whether or not it has a pip of its own.
-    command = [sys.executable, "-m", "pip", "--python", str(place.python.path), "download"]
+    command = [sys.executable, "-m", "pip", "--python", str(target.python.path), "download"]
     command += ["--quiet", "--only-binary=:all:", "--dest", str(folder), *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         last = ended.stderr.strip().splitlines()[-1:]
-        raise NoWheel(f"pip cannot have {' '.join(arguments)} for {place.label}: {' '.join(last)}")
+        raise NoWheel(f"pip cannot have {' '.join(arguments)} for {target.label}: {' '.join(last)}")
 
 
-def unpack(wheel: Path, place: Place, prefix: Path) -> Unpacked:
+def unpack(wheel: Path, target: Target, prefix: Path) -> Unpacked:
     """Lay a wheel out below `prefix`, as pip would."""
-    site_packages = prefix / "lib" / f"python{place.series}" / "site-packages"
+    site_packages = prefix / "lib" / f"python{target.series}" / "site-packages"
     scheme = {
         "purelib": str(site_packages),
         "platlib": str(site_packages),
         "scripts": str(prefix / "bin"),
-        "headers": str(prefix / "include" / f"python{place.series}"),
+        "headers": str(prefix / "include" / f"python{target.series}"),
         "data": str(prefix),
     }
     destination = SchemeDictionaryDestination(scheme, PLACEHOLDER, "posix")
@@ -127,34 +127,34 @@ def unpack(wheel: Path, place: Place, prefix: Path) -> Unpacked:
     return Unpacked(str(name), version.public, prefix, site_packages, distribution)
 
 
-def depends(unpacked: Unpacked, place: Place) -> Iterator[str]:
+def depends(unpacked: Unpacked, target: Target) -> Iterator[str]:
     """The wheel's requirements in that interpreter, by conda's names; none of NVIDIA's."""
-    yield f"python {place.series}.*"
-    yield f"python_abi {place.series}.* *_{place.tag.replace('py', 'cp')}"
+    yield f"python {target.series}.*"
+    yield f"python_abi {target.series}.* *_{target.tag.replace('py', 'cp')}"
     stated = unpacked.distribution.requires or []
-    for line in torch_requirements(stated, place.python.version, nvidia=False):
+    for line in torch_requirements(stated, target.python.version, nvidia=False):
         requirement = Requirement(line)
         name = canonicalize_name(requirement.name)
         yield f"{CONDA_NAMES.get(name, name)} {requirement.specifier}".strip()
 
 
-def package(wheel: Path, place: Place, scratch: Path, channel: Path, glibc: str) -> Path:
+def package(wheel: Path, target: Target, scratch: Path, channel: Path, glibc: str) -> Path:
     """Make a wheel a conda package in a channel, and return its file.
 
     The files of torch become `libtorch`; `pytorch` itself comes from a recipe, as it has exports.
     """
-    unpacked = unpack(wheel, place, scratch)
-    name, build, needs = CONDA_NAMES.get(unpacked.name, unpacked.name), f"{place.tag}_0", []
+    unpacked = unpack(wheel, target, scratch)
+    name, build, needs = CONDA_NAMES.get(unpacked.name, unpacked.name), f"{target.tag}_0", []
     if unpacked.name == "torch":
-        name, build = "libtorch", torch_build(unpacked, place)
+        name, build = "libtorch", torch_build(unpacked, target)
         needs.append(f"__glibc >={glibc}")
         if build.startswith("cuda"):
             stubs.write(unpacked.site_packages)
             for library in unpacked.site_packages.glob("torch/lib/*.so*"):
-                device_code.take_out(library)
+                device_code.strip_fatbin(library)
             _forget_nvidia(unpacked)
         _libraries_to_prefix(unpacked)
-    _compile(unpacked, place)
+    _compile(unpacked, target)
     made = assemble_package(
         name,
         unpacked.version,
@@ -162,7 +162,7 @@ def package(wheel: Path, place: Place, scratch: Path, channel: Path, glibc: str)
         build,
         channel / "linux-64",
         files_dir=unpacked.root,
-        depends=[*depends(unpacked, place), *needs],
+        depends=[*depends(unpacked, target), *needs],
         summary=unpacked.distribution.metadata["Summary"],
         compression_level=1,
         compression_threads=2,
@@ -171,12 +171,12 @@ def package(wheel: Path, place: Place, scratch: Path, channel: Path, glibc: str)
     return Path(made.path)
 
 
-def torch_build(unpacked: Unpacked, place: Place) -> str:
+def torch_build(unpacked: Unpacked, target: Target) -> str:
     """The build string of a torch; one without NVIDIA's packages says that it runs on stubs."""
     cuda = find_torch(unpacked.site_packages).cuda
     if cuda is None:
-        return f"cpu_{place.tag}_0"
-    return f"cuda{series(cuda).replace('.', '')}_stubs_{place.tag}_0"
+        return f"cpu_{target.tag}_0"
+    return f"cuda{series(cuda).replace('.', '')}_stubs_{target.tag}_0"
 
 
 def _asks_for_nvidia(line: str) -> bool:
@@ -193,9 +193,9 @@ def _libraries_to_prefix(unpacked: Unpacked) -> None:
         library.symlink_to(os.path.relpath(shared / library.name, home))
 
 
-def _compile(unpacked: Unpacked, place: Place) -> None:
+def _compile(unpacked: Unpacked, target: Target) -> None:
     """Add bytecode, as conda-forge's packages have it: each new environment would compile anew."""
-    command = [str(place.python.path), "-m", "compileall", "-q"]
+    command = [str(target.python.path), "-m", "compileall", "-q"]
     # As if it lay in the prefix; and not bound to the source's time, which packing may change.
     command += ["-s", str(unpacked.root), "-p", "/", "--invalidation-mode", "unchecked-hash"]
     command += ["-x", NOT_IMPORTED, str(unpacked.site_packages)]

@@ -42,7 +42,7 @@ LOGS = BUILD / "logs" / "crossload"
 
 
 @dataclass(frozen=True)
-class Bench:
+class CrossloadSession:
     """What a cross-load session works with."""
 
     matrix: config.Matrix
@@ -86,18 +86,20 @@ class Bench:
         return Wheel(wanted.name, binding, wanted.torch, artifact.sha256, Path(artifact.path), site)
 
 
-def run(bench: Bench, torches: tuple[config.Torch, ...], console: Console) -> dict[str, Any]:
+def run(
+    session: CrossloadSession, torches: tuple[config.Torch, ...], console: Console
+) -> dict[str, Any]:
     """The grid, written as it grows."""
-    prober = Prober(bench.processes, LOGS)
+    prober = Prober(session.processes, LOGS)
     grid: dict[str, Any] = {"torches": [torch.version for torch in torches], "wheels": []}
-    wanted = [("stable", bench.matrix.headers.version)]
+    wanted = [("stable", session.matrix.headers.version)]
     wanted += [("native", torch.version) for torch in torches]
-    environments = {torch.version: bench.environment(torch.version) for torch in torches}
+    environments = {torch.version: session.environment(torch.version) for torch in torches}
     pool = ThreadPoolExecutor(os.cpu_count() or 1)
     with pool, console.status("cross-load") as status:
         for binding, built_on in wanted:
             status.update(f"{binding} wheel of torch {built_on}: build")
-            wheel = bench.wheel(binding, built_on)
+            wheel = session.wheel(binding, built_on)
             status.update(f"{wheel.name}: into {len(environments)} torches")
 
             def probe(torch: str, wheel: Wheel = wheel) -> GridCell:
@@ -171,9 +173,9 @@ def main(argv: list[str] | None = None) -> int:
             raise config.ConfigError("no g++ on this machine; the wheels are built with it")
         maker = Maker(BUILD / "environments", installer(machine.running), processes, machine.gpu)
         builder = Builder(BUILD / "artifacts", processes)
-        bench = Bench(matrix, machine, machine.default, maker, builder, processes)
+        session = CrossloadSession(matrix, machine, machine.default, maker, builder, processes)
         with held(BUILD):
-            grid = run(bench, torches, console)
+            grid = run(session, torches, console)
     except (config.ConfigError, EnvironmentFailed, BuildFailed, BusyError, OSError) as error:
         console.print(f"error: {error}", style="red")
         return 2

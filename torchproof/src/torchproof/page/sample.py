@@ -73,7 +73,7 @@ def row(
         packages="cpu" if torch == "2.13.0" else "stubbed",
         suite="core",
         tier="pr",
-        odd="",
+        reason_for_row="",
         key="sample",
         level=level,
         processor=AMX.to_json(),

@@ -14,12 +14,12 @@ from torchproof.build import Builder
 from torchproof.environments import Environment
 from torchproof.lock import BusyError
 from torchproof.machine import CompilerFound, Interpreter, Machine
-from torchproof.once import Once
 from torchproof.plan import expand, place
 from torchproof.processes import Processes
 from torchproof.progress import Progress
 from torchproof.run import build, run
 from torchproof.sample_processors import AMX
+from torchproof.single_flight import SingleFlight
 
 from torchproof import config, report, row, terminal
 
@@ -103,8 +103,8 @@ def main() -> int:
             builder=Builder(folder / "artifacts", processes),
             processes=processes,
             progress=progress,
-            environments=Once(),
-            artifacts=Once(),
+            environments=SingleFlight(),
+            artifacts=SingleFlight(),
             workers=1,
             processor=AMX,
             prebuilt="prebuilt" in sys.argv,

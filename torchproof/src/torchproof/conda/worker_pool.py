@@ -1,8 +1,9 @@
-"""Work for two processors at a time, in processes: rattler-build lets no other thread run."""
+"""One worker process for each processor: rattler-build lets no other thread run."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -13,11 +14,10 @@ if TYPE_CHECKING:
     from torchproof.conda.steps import Steps
 
 Value = TypeVar("Value")
-LANES = 2
 
 
-class Lanes:
-    """Takes tasks, and begins them in the order they are handed in, as soon as a lane is free."""
+class WorkerPool:
+    """Takes tasks, and begins them in the order they are handed in, as soon as a worker is free."""
 
     def __init__(
         self, steps: Steps, threads: ThreadPoolExecutor, processes: ProcessPoolExecutor
@@ -41,14 +41,15 @@ class Lanes:
 
 
 @contextmanager
-def lanes(steps: Steps) -> Iterator[Lanes]:
-    """Lanes; at the end everything handed in is done, and after an error nothing more is begun."""
+def worker_pool(steps: Steps) -> Iterator[WorkerPool]:
+    """A pool; at its end every task is done, and after an error no further task is begun."""
     # Spawned: a fork would inherit rattler's threads as locks nobody opens.
     context = multiprocessing.get_context("spawn")
-    processes = ProcessPoolExecutor(LANES, mp_context=context)
-    threads = ThreadPoolExecutor(LANES)
+    workers = os.cpu_count() or 1
+    processes = ProcessPoolExecutor(workers, mp_context=context)
+    threads = ThreadPoolExecutor(workers)
     try:
-        yield Lanes(steps, threads, processes)
+        yield WorkerPool(steps, threads, processes)
     except BaseException:
         threads.shutdown(cancel_futures=True)
         raise
@@ -58,7 +59,7 @@ def lanes(steps: Steps) -> Iterator[Lanes]:
 
 
 def done(value: Value) -> Future[Value]:
-    """What is known already, in the shape of what a lane works on."""
+    """What is known already, in the shape of what a worker returns."""
     future: Future[Value] = Future()
     future.set_result(value)
     return future

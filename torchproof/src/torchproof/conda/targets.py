@@ -23,7 +23,7 @@ class NoInterpreter(Exception):  # noqa: N818  # read by the user as the reason 
 
 
 @dataclass(frozen=True)
-class Place:
+class Target:
     """A CPython, its prefix, and the torch installed beside it."""
 
     python: Interpreter
@@ -62,7 +62,7 @@ def prefix_of(python: Interpreter) -> Path | None:
     return None if bound or not headers.is_dir() else prefix
 
 
-def places(matrix: Matrix, machine: Machine) -> tuple[Place, ...]:
+def targets(matrix: Matrix, machine: Machine) -> tuple[Target, ...]:
     """Two torches and two Pythons where the machine has them; the first is the one users meet.
 
     The torch that `stable.headers` names goes beside the running CPython. The oldest supported
@@ -87,6 +87,6 @@ def places(matrix: Matrix, machine: Machine) -> tuple[Place, ...]:
             f"{SHARED_PREFIX}, with its headers; run nox with one from pyenv, python.org or a "
             "container image"
         )
-    first = Place(*usable[running], headers.version)
+    first = Target(*usable[running], headers.version)
     other = next((found for name, found in usable.items() if name != running), usable[running])
-    return first, Place(*other, oldest.version)
+    return first, Target(*other, oldest.version)

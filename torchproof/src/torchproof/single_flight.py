@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-class Once(Generic[Value]):
+class SingleFlight(Generic[Value]):
     """The first row to ask does the work, the others wait for its value or its exception."""
 
     def __init__(self) -> None:
