@@ -251,7 +251,7 @@ ROUNDING = 4.0
 
 
 def _results(problem: Problem, row: Row) -> list[Tensor]:
-    # Clones, because a replayed CUDA graph writes the outputs of the call before anew.
+    # Clones, because a replayed CUDA graph overwrites the outputs of the call before.
     outputs = [output.detach().clone() for output in problem.call()]
     return [*outputs, *(problem.gradients() if row.work.grad else ())]
 

@@ -108,7 +108,7 @@ def _load_variant() -> None:
 
 
 def _max_autotune(row: Row) -> Problem:
-    # Its CUDA graphs write the outputs of the last call anew: a second forward pass must not begin
+    # Its CUDA graphs overwrite the outputs of the last call: a second forward pass must not begin
     # before the backward pass of the first has ended.
     graphs = row.work in (TRAINING_STEP, INFERENCE)
     return problem_of(

@@ -89,7 +89,7 @@ class LLTM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew from U(-1/sqrt(S), 1/sqrt(S))."""
+        """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
         _reset(self, self.state_size)
 
     def forward(self, input: Tensor, state: State | None = None) -> State:
@@ -235,7 +235,7 @@ class LLTMSequence(nn.Module):
         return f"weight{suffix}", f"bias{suffix}"
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew from U(-1/sqrt(S), 1/sqrt(S))."""
+        """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
         _reset(self, self.state_size)
 
     @overload

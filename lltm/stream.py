@@ -139,7 +139,7 @@ class LLTMStream:
 
     @torch.no_grad()
     def reset(self, state: tuple[Tensor, Tensor] | None = None) -> None:
-        """Start anew from ``state``, as :attr:`state` gives it, or from zeros.
+        """Start again from ``state``, as :attr:`state` gives it, or from zeros.
 
         Raises:
             TypeError: a state that is no pair of tensors.

@@ -1,4 +1,4 @@
-"""What the kernels are to reach, and how far a run is from it."""
+"""The targets of the kernels, and how far a run is from each."""
 
 from __future__ import annotations
 

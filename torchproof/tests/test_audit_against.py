@@ -34,7 +34,7 @@ def stub_torch(toolchain: Toolchain, version: str = "2.13.0", cuda: str | None =
     return toolchain.folder / "torch"
 
 
-def foretold(library: Path, torch: Path, policy: Policy | None = None) -> Verdict:
+def predicted(library: Path, torch: Path, policy: Policy | None = None) -> Verdict:
     """The audit's verdict on one library in one torch."""
     report = audit(library, policy, [torch])
     return report.libraries[0].verdicts[0]
@@ -72,11 +72,11 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_first_complaint_of_the_loader_is_foretold(toolchain: Toolchain, case: Case) -> None:
+def test_the_first_complaint_of_the_loader_is_predicted(toolchain: Toolchain, case: Case) -> None:
     torch = stub_torch(toolchain)
     libtorch = str(torch / "lib" / "libtorch_cpu.so")
     library = toolchain.library("ext.so", case.source, libtorch, *case.flags)
-    verdict, said = foretold(library, torch), loaded(library, torch)
+    verdict, said = predicted(library, torch), loaded(library, torch)
     if case.says is None:
         assert (verdict.outcome, said) == ("loads", None)
     else:
@@ -92,7 +92,7 @@ def test_the_libraries_that_are_not_there_are_named(toolchain: Toolchain) -> Non
     strange = [toolchain.stub(f"elsewhere/{name}", [f"odd_{at}"]) for at, name in enumerate(names)]
     source = CALL.format("odd_0") + CALL.format("odd_1") + CALL.format(THERE)
     library = toolchain.library("ext.so", source, *map(str, strange))
-    verdict, said = foretold(library, torch), loaded(library, torch)
+    verdict, said = predicted(library, torch), loaded(library, torch)
     assert (verdict.outcome, verdict.missing) == ("fails", names)
     assert said is not None
     assert f"{names[0]}: cannot open shared object file" in said
@@ -103,7 +103,7 @@ def test_a_symbol_version_the_system_lacks_is_named(toolchain: Toolchain) -> Non
     future = toolchain.stub("future/libstdc++.so.6", ["odd"], "CXXABI_1.3.99")
     source = CALL.format("odd") + CALL.format(THERE)
     library = toolchain.library("ext.so", source, str(future))
-    verdict, said = foretold(library, torch), loaded(library, torch)
+    verdict, said = predicted(library, torch), loaded(library, torch)
     assert verdict.outcome == "fails"
     assert "CXXABI_1.3.99" in verdict.missing[0]
     assert said is not None
@@ -143,7 +143,7 @@ def test_a_native_library_is_safe_only_in_its_own_torch(
 ) -> None:
     torch = stub_torch(toolchain)
     library = toolchain.library("ext.so", NATIVE, str(torch / "lib" / "libtorch_cpu.so"))
-    verdict = foretold(library, torch, Policy(torch=built_on))
+    verdict = predicted(library, torch, Policy(torch=built_on))
     assert verdict.outcome == outcome
     assert reason in verdict.reason
 
@@ -153,7 +153,7 @@ def test_a_second_cuda_runtime_is_unsafe(toolchain: Toolchain) -> None:
     toolchain.stub("torch/lib/libcudart.so.12", ["cudaGetLastError"])
     libraries = [str(torch / "lib" / name) for name in ("libtorch_cpu.so", "libcudart.so.12")]
     source = CALL.format(THERE) + CALL.format("cudaGetLastError")
-    verdict = foretold(toolchain.library("ext.so", source, *libraries), torch)
+    verdict = predicted(toolchain.library("ext.so", source, *libraries), torch)
     assert verdict.outcome == "unsafe"
     assert "CUDA 12 into a torch on CUDA 13.0" in verdict.reason
 
@@ -165,7 +165,7 @@ def test_a_library_for_another_machine_is_named(toolchain: Toolchain) -> None:
     image = bytearray(libtorch.read_bytes())
     image[18:20] = (183).to_bytes(2, "little")  # e_machine: EM_AARCH64
     libtorch.write_bytes(image)
-    verdict = foretold(library, torch)
+    verdict = predicted(library, torch)
     assert verdict.outcome == "fails"
     assert "this torch for aarch64" in verdict.reason
 

@@ -184,7 +184,7 @@ def run_rows(
         return 2
     except OSError as error:
         console.print(
-            f"error: {error}; what is proven is kept: mend it and go on with --resume",
+            f"error: {error}; finished rows are kept: fix this, then continue with --resume",
             style="red",
         )
         return 2

@@ -182,7 +182,7 @@ class Maker:
     gpu: bool
 
     def make(self, torch: str, python: Interpreter, packages: str, log: Path) -> Environment:
-        """The environment of a torch and a CPython; made anew when absent, old or half-made.
+        """The environment of a torch and a CPython; made again when absent, old or incomplete.
 
         Args:
             torch: the release, "2.13.0".

@@ -66,7 +66,7 @@ def processors(rows: Iterable[Result]) -> list[dict[str, Any]]:
 
 
 def refresh(folder: Path) -> None:
-    """Write index.html anew from what lies in `folder`: another session has added to it."""
+    """Rebuild index.html from what is in `folder`: another session has added to it."""
     known = read_json(folder / "report.json") or {"tier": "none", "rows": []}
     found = [results.read(folder / "rows", row["id"]) for row in known["rows"]]
     rows = [result for result in found if result is not None]

@@ -53,7 +53,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="only write the variant file and the golden files anew from matrix.toml",
+        help="only rebuild the variant file and the golden files from matrix.toml",
     )
     return parser.parse_args(argv)
 

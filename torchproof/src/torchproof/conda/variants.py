@@ -54,7 +54,7 @@ def render() -> str:
 
 
 def write() -> None:
-    """Write the committed file anew."""
+    """Rebuild the committed file."""
     write_atomically(PATH, render())
 
 

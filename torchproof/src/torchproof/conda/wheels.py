@@ -194,7 +194,7 @@ def _libraries_to_prefix(unpacked: Unpacked) -> None:
 
 
 def _compile(unpacked: Unpacked, target: Target) -> None:
-    """Add bytecode, as conda-forge's packages have it: each new environment would compile anew."""
+    """Add bytecode, as conda-forge's packages have it: each new environment would compile again."""
     command = [str(target.python.path), "-m", "compileall", "-q"]
     # As if it lay in the prefix; and not bound to the source's time, which packing may change.
     command += ["-s", str(unpacked.root), "-p", "/", "--invalidation-mode", "unchecked-hash"]
