@@ -9,7 +9,7 @@ from torchproof import config
 from torchproof.conda import build, channel, local
 from torchproof.conda import facts as conda_facts
 from torchproof.conda import targets as conda_targets
-from torchproof.conda.packages import PackageChecks, policies
+from torchproof.conda.checks import PackageChecks, policies
 from torchproof.machine import this_machine
 
 if TYPE_CHECKING:

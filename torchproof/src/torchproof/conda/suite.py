@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from torchproof.conda.checks import driver_override
 from torchproof.conda.install import ENVIRONMENT, install
-from torchproof.conda.packages import driver_override
 from torchproof.conda.processes import logged
 from torchproof.conda.results import FAILED, PASSED, EnvironmentResult
 from torchproof.conda.solving import solve
