@@ -6,13 +6,14 @@ import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import pytest
 from torchproof.files import kernels_hash
 from torchproof.sample_processors import AMX, ZEN4
 
 from benchmarks.runs import __main__ as command
-from benchmarks.runs import document, measure
+from benchmarks.runs import document, measure, picture
 from benchmarks.runs.compare import compare
 from benchmarks.runs.figures import LSTM, OTHER, OURS, BenchError, Entry, Figure, Row, Run
 
@@ -273,6 +274,28 @@ def test_a_record_not_made_into_pages_is_found(docs: Path) -> None:
         "benchmarks.md",
         "README.md",
     ]
+
+
+def test_the_plot_of_the_records_shows_each_processor_and_orders_the_speeds() -> None:
+    def sequence(processor: Processor, ours: float) -> Run:
+        found = row("forward+backward", entry("stable", OURS, ours))
+        found = dataclasses.replace(found, op="sequence", case="64x16x32x128")
+        return run(found, processor=processor.to_json())
+
+    drawn = ElementTree.fromstring(picture.svg([sequence(ZEN4, 3.0), sequence(AMX, 2.0)]))
+    space = "{http://www.w3.org/2000/svg}"
+    texts = [text.text or "" for text in drawn.iter(f"{space}text")]
+    assert [text for text in texts if "older kernels" in text] == [
+        "AMD Zen 4 (older kernels)",
+        "Intel with AMX (older kernels)",
+    ]
+    titles = [title.text or "" for title in drawn.iter(f"{space}title")]
+    assert [t for t in titles if t.startswith("fastest")] == [
+        "fastest other way to compute the LLTM, 64x16x32x128: 1.20"
+    ] * 2
+    circles = [float(c.get("cx", "")) for c in drawn.iter(f"{space}circle")]
+    _, zen4, amx = circles  # the first is the legend's
+    assert zen4 > amx
 
 
 def test_compare_without_a_file_takes_the_record_of_this_processor(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torchproof.config import ROOT
 from torchproof.files import write_atomically, write_json
 
-from benchmarks.runs import tables, targets
+from benchmarks.runs import picture, tables, targets
 from benchmarks.runs.figures import BenchError, from_json
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FOLDER = ROOT / "docs" / "benchmarks"
 PATH = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
+PICTURE = "speed.svg"
 CUDA = FOLDER / "cuda.json"
 # Each device's tables are between marks of their own in docs/benchmarks.md.
 CPU_MARKS = (
@@ -94,6 +95,7 @@ def made() -> dict[Path, str]:
     page, readme = (file.read_text(encoding="utf-8") for file in (PATH, README))
     return {
         **{path(run.processor).with_suffix(".md"): _page(run) for run in runs},
+        FOLDER / PICTURE: picture.svg(runs),
         PATH: between(CPU_MARKS, "\n" + "\n".join(_over(runs)) + "\n\n", page, PATH),
         README: between(README_MARKS, "\n".join(_short(runs)) + "\n", readme, README),
     }

@@ -1,0 +1,116 @@
+"""The README's plot: the speed of sequences on every recorded processor.
+
+Written as SVG text, not by matplotlib, so that the same records give the same bytes everywhere and
+the committed file can be compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from math import log10
+from typing import TYPE_CHECKING
+
+from benchmarks.runs.figures import EAGER, OTHER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.runs.figures import Row, Run
+
+WIDTH, LEFT, RIGHT, LINE, TOP, BOTTOM = 760, 190, 24, 22, 58, 48
+LOWEST, HIGHEST, TICKS = 0.5, 10.0, (0.5, 1, 2, 3, 5, 10)
+FONT = 'font-family="system-ui, sans-serif" font-size="13"'
+
+
+@dataclass(frozen=True)
+class Look:
+    """A competitor's label, colour (Okabe and Ito's) and shape."""
+
+    label: str
+    colour: str
+    shape: str
+
+
+LOOKS = {
+    "stable": Look("lltm", "#0072b2", '<circle cx="{x}" cy="{y}" r="6" fill="{colour}"/>'),
+    "lstm": Look(
+        "nn.LSTM", "#009e73", '<path d="M{x} {y}m-6 5h12l-6 -11z" fill="{colour}" opacity="0.9"/>'
+    ),
+    OTHER: Look(
+        "fastest other way to compute the LLTM",
+        "#8a8f98",
+        '<path d="M{x} {y}m-5 -5h10v10h-10z" fill="{colour}" opacity="0.9"/>',
+    ),
+}
+
+
+def svg(runs: Sequence[Run]) -> str:
+    """A line a sequence and processor, a mark a competitor."""
+    lines = [(run, rows) for run in runs if (rows := _rows(run))]
+    count = sum(len(rows) + 1 for _, rows in lines)
+    height = TOP + count * LINE + BOTTOM
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {FONT}>',
+        "<title>Sequences, float32, one thread, forward and backward: times as fast as eager"
+        "</title>",
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        *_legend(),
+        *_axis(height - BOTTOM),
+    ]
+    y = TOP
+    for run, rows in lines:
+        age = "" if run.current else " (older kernels)"
+        parts.append(_text(12, y + 15, run.processor.title + age, "#1f2933", weight=600))
+        for row in rows:
+            y += LINE
+            parts.append(_text(24, y + 15, row.case, "#1f2933"))
+            parts += _marks(row, y + 11)
+        y += LINE
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _rows(run: Run) -> list[Row]:
+    return [
+        row
+        for row in run.rows
+        if (row.op, row.dtype, row.threads, row.work)
+        == ("sequence", "float32", 1, "forward+backward")
+    ]
+
+
+def _x(speed: float) -> float:
+    share = log10(min(max(speed, LOWEST), HIGHEST) / LOWEST) / log10(HIGHEST / LOWEST)
+    return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+
+def _marks(row: Row, y: float) -> Iterator[str]:
+    others = [e.speed.median for e in row.of_kind(OTHER) if e.name != EAGER]
+    speeds = {OTHER: max([1.0, *others])}
+    speeds |= {e.name: e.speed.median for e in row.entries if e.name in ("lstm", "stable")}
+    for name in (OTHER, "lstm", "stable"):
+        if name in speeds:
+            look = LOOKS[name]
+            mark = look.shape.format(x=_x(speeds[name]), y=y, colour=look.colour)
+            shown = f"{look.label}, {row.case}: {speeds[name]:.2f}"
+            yield f"<g><title>{escape(shown)}</title>{mark}</g>"
+
+
+def _legend() -> Iterator[str]:
+    x = 12
+    for look in LOOKS.values():
+        yield look.shape.format(x=x + 6, y=20, colour=look.colour)
+        yield _text(x + 18, 25, look.label, "#1f2933")
+        x += 40 + 8 * len(look.label)
+
+
+def _axis(bottom: int) -> Iterator[str]:
+    for tick in TICKS:
+        x, colour = _x(tick), "#1f2933" if tick == 1 else "#d5d9de"
+        yield f'<path d="M{x} {TOP - 14}V{bottom}" stroke="{colour}" stroke-width="1"/>'
+        yield _text(x - 6, bottom + 16, f"{tick:g}", "#52606d")
+    yield _text(LEFT, bottom + 36, "times as fast as eager PyTorch (1 is equal)", "#52606d")
+
+
+def _text(x: float, y: float, text: str, colour: str, *, weight: int = 400) -> str:
+    return f'<text x="{x}" y="{y}" fill="{colour}" font-weight="{weight}">{escape(text)}</text>'
