@@ -119,7 +119,7 @@ inline std::string dtype_name(torch::headeronly::ScalarType dtype) {
     case ScalarType::Long:
       return "int64";
     default:
-      return torch::headeronly::toString(dtype);
+      return toString(dtype);
   }
 }
 

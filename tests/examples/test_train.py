@@ -71,7 +71,9 @@ print([Path(task.path, "comm").read_text() for task in os.scandir("/proc/self/ta
 def test_no_thread_of_the_process_group_is_left(tmp_path):
     """One that is, may end the process by SIGABRT when it exits, after all it did went well."""
     group = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    environment = {**ENVIRONMENT, **group, "PYTHONPATH": str(EXAMPLES)}
+    # lltm itself may be found by this path, too.
+    paths = filter(None, (str(EXAMPLES), os.environ.get("PYTHONPATH")))
+    environment = {**ENVIRONMENT, **group, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-c", LEAVE]
     left = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True

@@ -55,10 +55,12 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> InstalledCopy:
 
 
 def load(copy: InstalledCopy) -> str:
+    """What lltm.jit reports; torch logs beside it, such as that there is no CUDA runtime."""
     result = copy.run("-c", LOAD)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.split()[-1] == "jit"
-    return result.stderr
+    lines = result.stderr.splitlines()
+    return "\n".join(line for line in lines if line.startswith("lltm.jit:"))
 
 
 def folder(copy: InstalledCopy) -> Path:
