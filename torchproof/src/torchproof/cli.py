@@ -19,6 +19,7 @@ COMMANDS = {
     "page": ("torchproof.page.check", (), "look at the report's page in headless Chromium"),
     "audit": ("torchproof.audit.__main__", (), "where wheels, packages and libraries will load"),
     "grid": ("torchproof.grid.__main__", (), "load wheels into torches, beside the prediction"),
+    "doctor": ("torchproof.doctor.__main__", (), "the rule that a load error breaks, and its fix"),
     "crossload": ("torchproof.crossload.__main__", (), "build the project's wheels, and grid them"),
     "conda": ("torchproof.conda.__main__", (), "build, test and install the conda packages"),
     "release": ("torchproof.release.__main__", (), "build or check what is released"),

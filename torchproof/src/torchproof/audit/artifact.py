@@ -18,8 +18,9 @@ from torchproof.audit.elf import is_elf
 from torchproof.audit.text import printable, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from packaging.requirements import Requirement
     from packaging.tags import Tag
 
 
@@ -143,7 +144,7 @@ def _wheel(path: Path, scratch: Path) -> Artifact:
         unpack.wheel(path, scratch, LIBRARY, METADATA)
     except (InvalidWheelFilename, unpack.UnpackError) as error:
         raise ArtifactError(f"{path} is no well-formed wheel: {error}; build it again") from error
-    torch = _named_torch(version.local or "") or _pinned_torch(path, scratch)
+    torch = named_torch(version.local or "") or _pinned_torch(path, scratch)
     return Artifact(_shown(path.name), _libraries(scratch, path), tags, torch)
 
 
@@ -157,7 +158,7 @@ def _conda(path: Path, scratch: Path) -> Artifact:
     return Artifact(_shown(path.name), _libraries(scratch, path))
 
 
-def _named_torch(local_version: str) -> str | None:
+def named_torch(local_version: str) -> str | None:
     """The torch series in a local version: "torch2.13", "cu130torch2.13"."""
     match = re.search(r"torch(\d+\.\d+)", local_version)
     return match[1] if match else None
@@ -172,8 +173,15 @@ def _pinned_torch(wheel: Path, root: Path) -> str | None:
             raise ArtifactError(
                 f"{wheel} has invalid metadata: {shorten(error)}; build it again"
             ) from error
-        for requirement in wanted:
-            for pin in requirement.specifier if requirement.name == "torch" else ():
-                if pin.operator in {"==", "==="}:
-                    return ".".join(pin.version.split("+")[0].split(".")[:2])
+        if series := pinned_torch(wanted):
+            return series
+    return None
+
+
+def pinned_torch(requirements: Iterable[Requirement]) -> str | None:
+    """The torch series that requirements pin with `==`."""
+    for requirement in requirements:
+        for pin in requirement.specifier if requirement.name == "torch" else ():
+            if pin.operator in {"==", "==="}:
+                return ".".join(pin.version.split("+")[0].split(".")[:2])
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchproof.audit import elf, facts
@@ -44,14 +45,24 @@ def audit(path: Path, policy: Policy | None = None, against: Iterable[Path] = ()
     held_to = policy or default_policy()
     torches = [find_torch(place) for place in against]
     with opened(path) as artifact:
-        read, unreadable = _read_all(artifact)
-        return Report(
-            artifact=artifact.name,
-            sha256=sha256(path) if path.is_file() else None,
-            policy=held_to,
-            libraries=tuple(_library(artifact, m, held_to, torches, read) for m in read),
-            unreadable=unreadable,
-        )
+        report = judge(artifact, held_to, torches)
+    return replace(report, sha256=sha256(path) if path.is_file() else None)
+
+
+def judge(artifact: Artifact, policy: Policy, torches: list[Torch]) -> Report:
+    """Audit the libraries of an artifact that is open, or installed.
+
+    Raises:
+        ArtifactError: none can be read.
+    """
+    read, unreadable = _read_all(artifact)
+    return Report(
+        artifact=artifact.name,
+        sha256=None,
+        policy=policy,
+        libraries=tuple(_library(artifact, m, policy, torches, read) for m in read),
+        unreadable=unreadable,
+    )
 
 
 def _read_all(

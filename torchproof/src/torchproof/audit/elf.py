@@ -124,6 +124,16 @@ def read(path: Path) -> Elf:
         return _facts(path, ElfFile(stream))
 
 
+def needed(path: Path) -> tuple[str, ...]:
+    """The libraries that one names, read without its symbols.
+
+    Raises:
+        NotElfError: the file is no ELF shared library, or is damaged.
+    """
+    with path.open("rb") as stream:
+        return ElfFile(stream).texts(DT_NEEDED)
+
+
 def read_provider(path: Path) -> Provider:
     """Read what a library needs and gives.
 

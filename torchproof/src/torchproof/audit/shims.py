@@ -33,3 +33,9 @@ def table() -> dict[str, Shim]:
         for torch, names in document["since"].items()
         for name in names
     }
+
+
+@lru_cache(maxsize=1)
+def newest_torch() -> str:
+    """The newest torch whose headers the table is made from."""
+    return str(json.loads(TABLE.read_text(encoding="utf-8"))["headers"][-1])

@@ -1,0 +1,116 @@
+"""A message to the rule it breaks: the first row of the table that fits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions
+from typing import TYPE_CHECKING
+
+from torchproof.audit import shims, symbols
+from torchproof.audit.artifact import LIBRARY
+from torchproof.audit.text import shorten
+from torchproof.doctor.symptoms import SYMPTOMS, Fix
+
+if TYPE_CHECKING:
+    from torchproof.audit import Verdict
+    from torchproof.doctor.here import Here
+    from torchproof.doctor.symptoms import Symptom
+
+BARE_SYMBOL = re.compile(r"_Z\w+|(?:aoti_)?torch_\w+")
+MODULE = re.compile(r"(?:site|dist)-packages/([A-Za-z_]\w*)")
+PLACEHOLDER = "NAME"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The rule that is broken, its cause in one sentence, and the commands that fix it."""
+
+    rule: str
+    cause: str
+    fixes: tuple[Fix, ...]
+
+
+def diagnose(text: str, here: Here, package: str | None = None) -> Diagnosis | None:
+    """The diagnosis of a message, or of a symbol alone; None when no row of the table fits.
+
+    Args:
+        text: the message, with as much around it as there is.
+        here: the environment it is from.
+        package: the distribution it is about; read from the message when None.
+    """
+    text = text.strip()
+    if BARE_SYMBOL.fullmatch(text):
+        text = f"undefined symbol: {text}"
+    for symptom in SYMPTOMS:
+        found = symptom.pattern.search(text)
+        if found and symptom.applies(found.groupdict().get("symbol", ""), here):
+            return _filled(symptom, found, text, here, package)
+    return None
+
+
+def complaint(verdict: Verdict) -> str:
+    """What the loader prints where the audit's verdict comes true; else the verdict's reason."""
+    if not verdict.missing:
+        return verdict.reason
+    first = verdict.missing[0]
+    version, _, library = first.partition(" of ")
+    if library:
+        return f"{library}: version `{version}' not found"
+    if LIBRARY.fullmatch(first):
+        return f"{first}: cannot open shared object file: No such file or directory"
+    return f"undefined symbol: {first}"
+
+
+def _filled(
+    symptom: Symptom, found: re.Match[str], text: str, here: Here, package: str | None
+) -> Diagnosis:
+    values = _values(found, text, here, package)
+    return Diagnosis(
+        symptom.rule,
+        symptom.cause.format_map(values),
+        tuple(
+            Fix(fix.command.format_map(values), fix.note.format_map(values))
+            for fix in symptom.fixes
+        ),
+    )
+
+
+def _values(
+    found: re.Match[str], text: str, here: Here, package: str | None
+) -> dict[str, str | None]:
+    """What the texts of a row may name."""
+    groups = {name: value for name, value in found.groupdict().items() if value}
+    module = groups.get("module") or groups.get("namespace") or _module(text) or PLACEHOLDER
+    raw = groups.get("symbol", "")
+    shim = shims.table().get(raw)
+    system = here.system
+    return groups | {
+        "symbol": symbols.brief(raw),
+        "written": shorten(symbols.demangle(raw)),
+        "since": shim.since if shim else None,
+        "removed": shim.removed if shim else None,
+        "newest": shims.newest_torch(),
+        "module": module,
+        "package": package or _distribution(module),
+        "torch": here.torch_shown,
+        "release": here.torch.version.split("+")[0] if here.torch else "VERSION",
+        "python": here.python,
+        "tag": here.tag,
+        "glibc": system.glibc or "of an unknown version",
+        "glibcxx": system.glibcxx or "(unknown)",
+        "cxxabi": system.cxxabi or "(unknown)",
+        "driver": here.driver or "which nvidia-smi does not report",
+    }
+
+
+def _module(text: str) -> str | None:
+    """The module whose file a message names last: that is the library which did not load."""
+    named = [name for name in MODULE.findall(text) if name != "torch"]
+    return named[-1] if named else None
+
+
+def _distribution(module: str) -> str:
+    """The distribution that installs a module."""
+    installed = packages_distributions()
+    return next(iter(installed.get(module, ())), module)

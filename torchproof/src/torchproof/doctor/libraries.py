@@ -1,0 +1,164 @@
+"""The libraries of a file, or of what is installed, each with the audit's verdict in one torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from torchproof.audit import elf
+from torchproof.audit.artifact import (
+    LIBRARY,
+    Artifact,
+    ArtifactError,
+    Member,
+    is_torch_library,
+    named_torch,
+    pinned_torch,
+)
+from torchproof.audit.audit import judge
+from torchproof.audit.elf_file import NotElfError
+from torchproof.audit.isolated import Auditor
+from torchproof.audit.policy import Policy
+from torchproof.doctor.diagnose import complaint, diagnose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.metadata import Distribution
+
+    from torchproof.audit import LibraryReport, Report
+    from torchproof.audit.torches import Torch
+    from torchproof.doctor.diagnose import Diagnosis
+    from torchproof.doctor.here import Here
+
+LOADS, FAILS, NO_TORCH, NOT_RUN = "loads", "fails", "uses no torch", "not run"
+LOADS_RULE = "loads"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A rule of the audit that does not hold, beside what stops the library here."""
+
+    rule: str
+    found: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Library:
+    """One library, and what happens when it is loaded here.
+
+    Attributes:
+        package: what it is part of.
+        name: its path inside that.
+        outcome: "loads", "fails", "unsafe", "uses no torch", or "not run".
+        reason: one sentence.
+        diagnosis: why it does not load safely; None where it does.
+        broken: what else the audit finds wrong with it.
+    """
+
+    package: str
+    name: str
+    outcome: str
+    reason: str
+    diagnosis: Diagnosis | None = None
+    broken: tuple[Broken, ...] = ()
+
+
+def of_file(path: Path, torch: Torch, here: Here) -> list[Library]:
+    """The libraries of a wheel, library, folder or conda package.
+
+    Raises:
+        ArtifactError: it cannot be audited.
+    """
+    with Auditor(Policy(ceilings=here.system), [torch.path]) as auditor:
+        report = auditor.audit(path)
+    package = None
+    if path.suffix == ".whl":
+        package = str(parse_wheel_filename(path.name)[0])
+    return [*_judged(report, here, package)]
+
+
+def installed(torch: Torch, here: Here, path: list[str]) -> list[Library]:
+    """The libraries of every distribution on a path that link against torch, but torch's own."""
+    found: dict[str, list[Library]] = {}
+    for distribution in distributions(path=path):
+        name = canonicalize_name(distribution.metadata["Name"] or "")
+        if name not in found and name != "torch":
+            found[name] = [*_of_distribution(distribution, torch, here)]
+    return [library for name in sorted(found) for library in found[name]]
+
+
+def _of_distribution(distribution: Distribution, torch: Torch, here: Here) -> Iterator[Library]:
+    members = tuple(_members(distribution))
+    linked = {member.name for member in members if _links_torch(member)}
+    if not linked:
+        return
+    name, version = distribution.metadata["Name"], distribution.version
+    shown = f"{name} {version}"
+    artifact = Artifact(shown, members, torch=_declared_torch(distribution))
+    try:
+        report = judge(artifact, Policy(), [torch])
+    except ArtifactError as error:
+        yield Library(shown, "", FAILS, str(error))
+        return
+    for library in _judged(report, here, name):
+        if library.name in linked or library.outcome != NO_TORCH:
+            yield library
+
+
+def _members(distribution: Distribution) -> Iterator[Member]:
+    for file in distribution.files or ():
+        path = Path(str(distribution.locate_file(file)))
+        if LIBRARY.fullmatch(file.name) and elf.is_elf(path):
+            yield Member(str(file), path)
+
+
+def _links_torch(member: Member) -> bool:
+    try:
+        return any(map(is_torch_library, elf.needed(member.path)))
+    except (NotElfError, OSError):  # a data file of that name
+        return False
+
+
+def _declared_torch(distribution: Distribution) -> str | None:
+    """The torch series that a distribution is for, by its version or by what it requires."""
+    try:
+        local = Version(distribution.version).local
+    except InvalidVersion:
+        local = None
+    wanted = (Requirement(line) for line in distribution.requires or ())
+    return named_torch(local or "") or pinned_torch(wanted)
+
+
+def _judged(report: Report, here: Here, package: str | None) -> Iterator[Library]:
+    for library in report.libraries:
+        yield _library(report.artifact, library, here, package)
+    for sentence in report.unreadable:
+        yield Library(report.artifact, "", FAILS, sentence)
+
+
+def _library(artifact: str, library: LibraryReport, here: Here, package: str | None) -> Library:
+    loads = next(finding for finding in library.findings if finding.rule == LOADS_RULE)
+    if not library.verdicts:
+        return Library(artifact, library.name, NO_TORCH, loads.expected)
+    if loads.status == "not run":
+        return Library(artifact, library.name, NOT_RUN, f"{loads.found}: {loads.expected}")
+    (verdict,) = library.verdicts
+    diagnosis = None
+    if verdict.outcome != LOADS:
+        diagnosis = diagnose(complaint(verdict), here, package)
+    known = {LOADS_RULE, diagnosis.rule if diagnosis else LOADS_RULE}
+    broken = (
+        Broken(finding.rule, finding.found, finding.fix)
+        for finding in library.failed
+        if finding.rule not in known
+    )
+    return Library(
+        artifact, library.name, verdict.outcome, verdict.reason, diagnosis, tuple(broken)
+    )
