@@ -130,7 +130,7 @@ def test_the_readme_names_each_processor_and_the_age_of_its_proofs() -> None:
     assert lines["2.15"].endswith("| AMD Zen 4 (older kernels) |")
     assert lines["2.11"].endswith("| no record |")
     amx = next(line for line in text.splitlines() if line.startswith("| **Intel with AMX**"))
-    assert "2026-01-01, 0123456: rows 6 at host, 2 at avx2 | not recorded |" in amx
+    assert "2026-01-01, 0123456: CPython 3.11; rows 6 at host, 2 at avx2 | not recorded |" in amx
     zen = next(line for line in text.splitlines() if line.startswith("| **AMD Zen 4**"))
     assert zen.count("older than the kernels") == 2
     assert PASSED not in text

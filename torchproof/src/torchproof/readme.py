@@ -22,7 +22,7 @@ END = "<!-- end -->"
 def tables(matrix: Matrix, records: Sequence[Record]) -> str:
     """A line a torch, newest first, and one a processor."""
     lines = [
-        "| torch | CPython | stable wheel | native build | in tier | proven on |",
+        "| torch | its CPythons | stable wheel | native build | in tier | proven on |",
         "|---|---|---|---|---|---|",
         *(_line(matrix, release, records) for release in reversed(matrix.torch)),
     ]
@@ -57,7 +57,8 @@ def _proof(proof: Proof | None) -> str:
     levels = ", ".join(f"{count} at {level}" for level, count in proof.levels.items())
     absent = f", {len(proof.not_run)} not run" if proof.not_run else ""
     age = "" if proof.current else "; **older than the kernels**"
-    return f"{proof.date}, {proof.commit[:7]}: rows {levels}{absent}{age}"
+    pythons = ", ".join(sorted(proof.python, key=config.number))
+    return f"{proof.date}, {proof.commit[:7]}: CPython {pythons}; rows {levels}{absent}{age}"
 
 
 def _proven_on(release: Torch, records: Sequence[Record]) -> str:
