@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
+from torchproof.audit.system import system_ceilings
 from torchproof.conda import build, packages, proofs, suite
 from torchproof.conda.build import Built
 from torchproof.conda.channel import Channel
+from torchproof.conda.checks import policies
 from torchproof.conda.rendered import Output
 from torchproof.conda.results import FAILED, PASSED, EnvironmentResult, PackageResult, ProofResult
 from torchproof.conda.session import Session
@@ -228,3 +230,9 @@ def test_an_error_in_another_process_is_raised_here_and_nothing_more_is_begun() 
     with pytest.raises(ValueError, match="invalid literal"):
         work()
     assert any(future.cancelled() for future in begun)
+
+
+def test_a_package_built_here_may_need_the_libraries_of_this_machine() -> None:
+    """It declares them; a wheel that is released is built on older ones."""
+    found = policies(config.load(), (TARGET,))
+    assert {policy.ceilings for policy in found.values()} == {system_ceilings()}

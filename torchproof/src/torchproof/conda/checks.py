@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from torchproof import config
 from torchproof.audit import audit, default_policy, to_json
+from torchproof.audit.system import system_ceilings
 from torchproof.conda import build
 from torchproof.conda.results import FAILED, NOT_RUN, PASSED
 from torchproof.files import write_atomically
@@ -49,6 +50,8 @@ def policies(matrix: Matrix, targets: tuple[Target, ...]) -> dict[str, Policy]:
         torch=config.series(targets[-1].torch),
         python="none",
         cuda="cpu",
+        # A package built here declares this machine's C library, not that of a release.
+        ceilings=system_ceilings(),
     )
     native = dataclasses.replace(
         stable, binding="native", target=None, torch=config.series(targets[0].torch)
