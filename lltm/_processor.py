@@ -244,7 +244,7 @@ def in_use() -> dict[str, str | None]:
     MKL_ENABLE_INSTRUCTIONS.
     """
     import torch  # noqa: PLC0415 - the rest of this file does without it
-    from torch.backends import mkl, mkldnn  # noqa: PLC0415
+    from torch.backends import mkl, mkldnn  # noqa: PLC0415 - wanted only here
 
     def reorder() -> None:
         with mkldnn.verbose(mkldnn.VERBOSE_ON):

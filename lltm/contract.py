@@ -284,7 +284,7 @@ def check_pack(weights: Tensor) -> tuple[int, torch.dtype]:
     _check_tensor("pack", "weights", weights, None)
     shape = weights.shape
     _require(
-        len(shape) == 2 and shape[0] % 3 == 0 and shape[1] >= shape[0] // 3,  # noqa: PLR2004
+        len(shape) == 2 and shape[0] % 3 == 0 and shape[1] >= shape[0] // 3,  # noqa: PLR2004 - a matrix
         f"lltm::pack: weights must have shape [3S, S + F], got {list(shape)}",
     )
     return _packed_like(weights, *shape)

@@ -35,7 +35,7 @@ def ops(case: Case) -> None:
 
 def tools(case: Case) -> None:
     """torch's own tools: opcheck, tracing, autocast."""
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415 - only this check needs it
 
     torch.library.opcheck(case.raw(), case.arguments().leaves())
     compiled = torch.compile(case.function, fullgraph=True, backend="aot_eager")
@@ -46,11 +46,11 @@ def tools(case: Case) -> None:
 
 def modules() -> None:
     """A step of training, a copy, and what is stored and restored."""
-    import copy  # noqa: PLC0415
+    import copy  # noqa: PLC0415 - only this check needs it
 
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415 - only this check needs it
 
-    import lltm  # noqa: PLC0415
+    import lltm  # noqa: PLC0415 - only this check needs it
 
     model = lltm.LLTMSequence(3, 4, num_layers=2, dropout=0.5, bidirectional=True)
     optimizer = torch.optim.Adam(model.parameters())
@@ -64,7 +64,7 @@ def main() -> None:
     """Do all of it and print the warnings."""
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        from cases import Case  # noqa: PLC0415
+        from cases import Case  # noqa: PLC0415 - only this check needs it
 
         for steps in (None, 3):
             case = Case("warned", 2, 3, 4, steps=steps)
