@@ -19,7 +19,7 @@ CAPABILITIES = (
 """Slowest first, as ``torch.ops.lltm.cpu_capability`` calls them."""
 BEST = torch.ops.lltm.cpu_capability()
 HERE = CAPABILITIES[: CAPABILITIES.index(BEST) + 1]
-SUITE = ("test_equivalence.py", "test_oracle.py", "test_containment.py")
+SUITE = ("test_equivalence.py", "test_oracle.py", "test_bounds.py", "test_containment.py")
 # Eager's error is not theirs to match: its products use the best instructions there are.
 SELECTION = "(fused or pointwise) and not every_batch_size and not normwise and not eager"
 
