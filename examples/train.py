@@ -326,9 +326,9 @@ def main(arguments: list[str] | None = None) -> None:
         report(losses, seconds, options.out)
         with computing_with(name):
             right = accuracy(run.model, settings.window)
-            said = recite(run.model, settings.window, length=200)
+            text = recite(run.model, settings.window, length=200)
         print(f"characters guessed right from the {settings.window} before them: {right:.1%}")
-        print(f"recited, from the first {settings.window} characters:\n{said}")
+        print(f"recited, from the first {settings.window} characters:\n{text}")
 
 
 if __name__ == "__main__":

@@ -68,8 +68,8 @@ def _print(facts: dict[str, Any]) -> None:
     rows["instruction sets"] = ", ".join(processor.instruction_sets)
     rows |= {f"{name} uses": value for name, value in facts["instruction_sets_in_use"].items()}
     if facts["library"] is not None:
-        told = facts["library"].items()
-        rows |= {f"library {name}": value for name, value in told if name != "libraries"}
+        library = facts["library"].items()
+        rows |= {f"library {name}": value for name, value in library if name != "libraries"}
     width = max(len(name) for name in rows)
     for name, value in rows.items():
         shown = ", ".join(value) if isinstance(value, (list, tuple)) else value

@@ -148,15 +148,15 @@ def _acquire(directory: Path) -> FileLock:
 
     directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory / "lltm.lock")
-    told = False
+    waiting = False
     while True:
         try:
-            lock.acquire(timeout=0 if not told else POLL_SECONDS)
+            lock.acquire(timeout=0 if not waiting else POLL_SECONDS)
             return lock
         except Timeout:
-            if not told:
+            if not waiting:
                 _say(f"another process is building in {directory}; waiting for it")
-            told = True
+            waiting = True
 
 
 def _load_finished(cache: Cache, error: OSError) -> None:

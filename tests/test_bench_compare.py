@@ -169,9 +169,9 @@ def test_a_regression_makes_the_command_fail_and_stands_in_its_words(
 ) -> None:
     slower = run(row("forward", entry("stable", OURS, 1.2)))
     assert bench(monkeypatch, slower, "--compare", str(stored)) == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert "regression: cell 16x32x128 float32 1 forward: stable was 2.000x eager" in told
-    assert "not run: cell 16x32x128 float32 1 backward" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "regression: cell 16x32x128 float32 1 forward: stable was 2.000x eager" in output
+    assert "not run: cell 16x32x128 float32 1 backward" in output
     assert "1.200x" in (command.BUILD / "index.html").read_text(encoding="utf-8")
 
 
@@ -307,8 +307,8 @@ def test_compare_without_a_file_takes_the_record_of_this_processor(
     monkeypatch.setattr(command.processor, "read", lambda: ZEN4)
     document.store(on(AMX, 9.0))
     assert bench(monkeypatch, on(ZEN4, 1.5), "--compare") == 2
-    told = " ".join(capsys.readouterr().out.split())
-    assert "there is no record of this processor, AMD Zen 4, in docs/benchmarks" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "there is no record of this processor, AMD Zen 4, in docs/benchmarks" in output
     document.store(on(ZEN4, 3.0))
     assert bench(monkeypatch, on(ZEN4, 1.5), "--compare") == 1
     assert bench(monkeypatch, on(ZEN4, 3.0), "--compare") == 0

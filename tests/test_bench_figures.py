@@ -107,9 +107,9 @@ def test_what_is_no_run_is_refused_by_name(value: Any) -> None:
 
 
 def test_a_machine_is_not_named_by_its_host() -> None:
-    told = document(entrant("eager", "other", [1.0]))
-    told["machine_info"]["node"] = "secret-host"
-    assert "secret-host" not in json.dumps(figures.from_pytest_benchmark([told]).to_json())
+    made = document(entrant("eager", "other", [1.0]))
+    made["machine_info"]["node"] = "secret-host"
+    assert "secret-host" not in json.dumps(figures.from_pytest_benchmark([made]).to_json())
 
 
 def test_the_table_marks_who_is_behind() -> None:

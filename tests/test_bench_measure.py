@@ -63,9 +63,9 @@ def ends(monkeypatch: pytest.MonkeyPatch, status: int, written: str | None) -> N
     """Have the races end so, having written that."""
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        (told,) = (each for each in command if each.startswith("--benchmark-json="))
+        (option,) = (each for each in command if each.startswith("--benchmark-json="))
         if written is not None:
-            Path(told.partition("=")[2]).write_text(written, encoding="utf-8")
+            Path(option.partition("=")[2]).write_text(written, encoding="utf-8")
         return subprocess.CompletedProcess(command, status)
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -116,6 +116,6 @@ def test_a_killed_part_is_told_in_one_sentence(
 def test_what_stands_in_the_way_of_a_gpu_is_told(
     monkeypatch: pytest.MonkeyPatch, status: int, out: str, err: str, reason: str | None
 ) -> None:
-    told = subprocess.CompletedProcess([], status, out, err)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: told)
+    completed = subprocess.CompletedProcess([], status, out, err)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: completed)
     assert measure.gpu_unavailable_reason() == reason

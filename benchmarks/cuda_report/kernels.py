@@ -111,11 +111,11 @@ def compiled(source: Path, architecture: str) -> list[Kernel]:
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder, "cubin")
         flags = (*FLAGS, f"-arch={architecture}", "-Xptxas", "-v", "-cubin")
-        said = _run(nvcc().program, *flags, source, "-o", cubin)
-        if "Compiling entry function" not in said:
+        output = _run(nvcc().program, *flags, source, "-o", cubin)
+        if "Compiling entry function" not in output:
             return []
         code = _run(disassembler(), "-sass", cubin)
-    return read(source.name, architecture, said, code)
+    return read(source.name, architecture, output, code)
 
 
 def compile_ptx(source: Path, architecture: str) -> None:
@@ -189,6 +189,6 @@ def _run(*command: str | Path) -> str:
         env={**os.environ, "PATH": path},
     )
     if done.returncode:
-        told = " ".join(map(str, command[1:]))
-        raise NotCompiled(f"{program.name} {told} failed:\n{done.stdout}{done.stderr}")
+        arguments = " ".join(map(str, command[1:]))
+        raise NotCompiled(f"{program.name} {arguments} failed:\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr

@@ -28,12 +28,12 @@ def context() -> Context:
     named = os.environ.get("TORCHPROOF_CONDA_CONTEXT")
     if named is None:
         pytest.skip("needs the packages that `nox -s conda` builds; it runs these tests itself")
-    told = json.loads(Path(named).read_text(encoding="utf-8"))
+    description = json.loads(Path(named).read_text(encoding="utf-8"))
     return Context(
-        channels=tuple(Path(folder) for folder in told["channels"]),
-        parts=Path(told["parts"]),
-        cache=Path(told["cache"]),
-        variants=Path(told["variants"]),
-        packages=tuple(told["packages"]),
-        environments=tuple(told["environments"]),
+        channels=tuple(Path(folder) for folder in description["channels"]),
+        parts=Path(description["parts"]),
+        cache=Path(description["cache"]),
+        variants=Path(description["variants"]),
+        packages=tuple(description["packages"]),
+        environments=tuple(description["environments"]),
     )

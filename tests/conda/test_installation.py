@@ -31,8 +31,8 @@ def use(python: Path) -> dict[str, object]:
         [python, "-c", USE], capture_output=True, text=True, cwd="/", env=environment, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    told: dict[str, object] = json.loads(ended.stdout)
-    return told
+    report: dict[str, object] = json.loads(ended.stdout)
+    return report
 
 
 def contents(prefix: Path) -> tuple[set[str], set[str]]:
@@ -57,9 +57,9 @@ def test_a_moved_prefix_works_where_it_is(
                 patch.setenv("CONDA_OVERRIDE_CUDA", environment["driver"])
             install(context.channels, environment["specs"], prefix, context.cache)
         prefix.rename(moved)
-        told = use(moved / "bin" / "python")
-        assert str(told["file"]).startswith(str(moved))
-        assert str(told["torch"]).split("+")[0] == environment["torch"]
+        report = use(moved / "bin" / "python")
+        assert str(report["file"]).startswith(str(moved))
+        assert str(report["torch"]).split("+")[0] == environment["torch"]
 
 
 def test_the_solver_takes_the_cuda_package_where_there_is_a_driver(context: Context) -> None:

@@ -10,10 +10,10 @@ constexpr int kThreads = 64;
 
 // Every thread tells its neighbour its index, through shared memory.
 __global__ void exchange(int64_t* from_neighbour, bool with_barrier) {
-  auto* told = lltm::cuda::shared_memory<int64_t>();
-  told[threadIdx.x] = threadIdx.x;
+  auto* shared = lltm::cuda::shared_memory<int64_t>();
+  shared[threadIdx.x] = threadIdx.x;
   if (with_barrier) __syncthreads();
-  from_neighbour[threadIdx.x] = told[(threadIdx.x + 1) % kThreads];
+  from_neighbour[threadIdx.x] = shared[(threadIdx.x + 1) % kThreads];
 }
 
 __global__ void divide_at_a_barrier() {

@@ -21,9 +21,9 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         torch.multiprocessing.spawn(
             distributed_workers.run, (str(folder),), nprocs=distributed_workers.WORLD
         )
-    told = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
-    assert len(told) == distributed_workers.WORLD
-    return {check: [one[check] for one in told] for check in distributed_workers.CHECKS}
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    assert len(results) == distributed_workers.WORLD
+    return {check: [one[check] for one in results] for check in distributed_workers.CHECKS}
 
 
 @pytest.mark.parametrize("check", distributed_workers.CHECKS)

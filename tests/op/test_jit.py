@@ -107,12 +107,12 @@ def test_after_a_killed_build_a_change_compiles_only_what_it_touches(copy: Insta
     process.kill()
     process.communicate()
     assert lock.exists()
-    said = load(copy)
+    output = load(copy)
     if hasattr(cpp_extension, "FileBaton"):  # a lock that is a mere file; torch 2.15 has none
-        assert f"removing {lock}, a stale lock" in said
+        assert f"removing {lock}, a stale lock" in output
         assert not lock.exists()
     else:
-        assert said == ""
+        assert output == ""
     after = times(copy)
     assert {name for name in after if after[name] != before[name]} == {"kernels.o"}
 

@@ -68,7 +68,7 @@ def test_every_op_is_checked() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_fake_tensors(case: Case, backend: str) -> None:
-    """Shapes, dtypes, strides and devices are told without computing, gradients too."""
+    """Shapes, dtypes, strides and devices are known without computing, gradients too."""
     arguments = case.arguments().leaves()
     real = case.function(*arguments, backend=backend)
     with FakeTensorMode() as mode:
