@@ -11,10 +11,10 @@ import torch
 
 import lltm
 
-MODULES = [f"lltm.{module.name}" for module in pkgutil.iter_modules(lltm.__path__)]
+MODULES = [module.name for module in pkgutil.walk_packages(lltm.__path__, "lltm.")]
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "lltm.__main__"])
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__main__")])
 def test_examples(name: str) -> None:
     """Each runs, and prints what it shows."""
     module = importlib.import_module(name)

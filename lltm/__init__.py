@@ -1,8 +1,8 @@
 """The LLTM recurrent unit as a PyTorch extension: fused, differentiable, proven.
 
 ``lltm_cell`` and ``lltm_sequence`` are the functions, ``LLTM`` and ``LLTMSequence`` the modules,
-``LLTMStream`` is inference step by step, ``lltm.backends`` says who computes, ``python -m lltm``
-what is installed.
+``LLTMStream`` is inference step by step, ``lltm.cells`` makes any other cell from its formula,
+``lltm.backends`` says who computes, ``python -m lltm`` what is installed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from lltm import _library, backends, functional, jit, ops, reference, tutorial
+from lltm import _library, backends, cells, functional, jit, ops, reference, tutorial
 from lltm._version import __version__
 from lltm.functional import lltm_cell, lltm_sequence
 from lltm.modules import LLTM, LLTMSequence
@@ -22,6 +22,7 @@ __all__ = [
     "LLTMStream",
     "__version__",
     "backends",
+    "cells",
     "functional",
     "jit",
     "lltm_cell",

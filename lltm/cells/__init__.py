@@ -1,0 +1,28 @@
+"""Any recurrent cell from its formula: the step in PyTorch, the rest from here.
+
+:func:`define` makes a cell from its step, :class:`Sequence` and :class:`Cell` make modules from
+the cell. Modules of known cells are here, their steps in :mod:`lltm.cells.formulas`.
+"""
+
+from __future__ import annotations
+
+from lltm.cells import formulas
+from lltm.cells._definition import Definition, define
+from lltm.cells._errors import StepError
+from lltm.cells._modules import Cell, Sequence
+from lltm.cells.shipped import GRU, LLTM, LSTM, RNN, SLSTM, PeepholeLSTM
+
+__all__ = [
+    "GRU",
+    "LLTM",
+    "LSTM",
+    "RNN",
+    "SLSTM",
+    "Cell",
+    "Definition",
+    "PeepholeLSTM",
+    "Sequence",
+    "StepError",
+    "define",
+    "formulas",
+]

@@ -1,0 +1,157 @@
+"""Whether a step can become a kernel: run once on small tensors, every operation looked at."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lltm.cells import _operations
+from lltm.cells._errors import StepError
+
+ELEMENTS = 3
+"""Of the tensors that a step is tried with."""
+_OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+_BRANCHING = {
+    Tensor.__bool__,
+    Tensor.__float__,
+    Tensor.__int__,
+    Tensor.__index__,
+    Tensor.__contains__,
+    Tensor.item,
+    Tensor.tolist,
+    Tensor.numpy,
+}
+
+
+def users_line() -> str:
+    """``file:line`` of the user's code that is running, outside torch and this package."""
+    frame = sys._getframe()
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith((*_OURS, "<")):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        assert frame.f_back is not None
+        frame = frame.f_back
+    raise AssertionError("somebody called this")
+
+
+def _allowed() -> str:
+    return f"A step can use arithmetic, comparisons and {_operations.function_names()}"
+
+
+class _Branches(TorchFunctionMode):
+    """Finds what needs the values, before torch reports it in other words."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function in _BRANCHING:
+            name = function.__name__.strip("_")
+            raise StepError(
+                f"{users_line()}: the step takes the value of a tensor ({name}), so that another "
+                f"value could take another path; choose between two results with torch.where"
+            )
+        return function(*args, **(kwargs or {}))
+
+
+class _Operations(TorchDispatchMode):
+    """Finds operations that have no entry, change something, or are not elementwise."""
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = operation.name().split("::")[1]
+        if operation._schema.is_mutable:
+            raise StepError(
+                f"{users_line()}: the step changes a tensor in place ({name}); return new tensors "
+                f"instead, such as c = c + x for c += x"
+            )
+        if operation not in _operations.TABLE or operation in _operations.DERIVATIVES_ONLY:
+            raise StepError(
+                f"{users_line()}: the step uses {name}, which is not elementwise or has no text "
+                f"in C++. {_allowed()}"
+            )
+        result = operation(*args, **(kwargs or {}))
+        shapes = {each.shape for each in _tensors(result)}
+        if not shapes <= {torch.Size([ELEMENTS]), torch.Size([])}:
+            raise StepError(
+                f"{users_line()}: {name} gives a tensor of another shape than the state's, "
+                f"{[list(shape) for shape in shapes]}: a step is elementwise. {_allowed()}"
+            )
+        return result
+
+
+def _tensors(result: Any) -> list[Tensor]:
+    """Without log_sigmoid's buffer, which may be empty."""
+    first = result[0] if isinstance(result, tuple) else result
+    return [first] if isinstance(first, Tensor) else []
+
+
+def new_states(result: Any, states: int, where: str) -> tuple[Tensor, ...]:
+    """What a step returned, as a tuple; a single state may come alone."""
+    found = (result,) if isinstance(result, Tensor) else result
+    if not isinstance(found, (tuple, list)) or not all(isinstance(s, Tensor) for s in found):
+        raise StepError(f"{where}: the step must return a tuple of tensors, got {_kind(result)}")
+    if len(found) != states:
+        raise StepError(
+            f"{where}: the step must return {states} state{'s' * (states > 1)}, as states={states} "
+            f"says, got {len(found)}"
+        )
+    return tuple(found)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(type(each).__name__ for each in value)})"
+    return type(value).__name__
+
+
+def where_defined(step: Callable[..., Any]) -> str:
+    """``file:line`` of a function's definition."""
+    code = getattr(step, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(step)
+
+
+def check_step(
+    step: Callable[..., Any], pieces: Sequence[int], states: int, scalars: dict[str, float]
+) -> None:
+    """Raise StepError unless the step can become a kernel.
+
+    Args:
+        step: as :func:`lltm.cells.define` gets it.
+        pieces: how many tensors are in each of its arguments before the states.
+        states: number of states.
+        scalars: its keyword arguments.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(count: int) -> tuple[Tensor, ...]:
+        return tuple(
+            torch.rand(ELEMENTS, generator=generator, dtype=torch.float64) for _ in range(count)
+        )
+
+    arguments = [drawn(count) for count in (*pieces, states)]
+    where = where_defined(step)
+    with _Branches(), _Operations():  # type: ignore[no-untyped-call]  # torch's
+        try:
+            result = step(*arguments, **scalars)
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+            if isinstance(error, StepError):
+                raise
+            raise StepError(
+                f"{where}: the step failed with {' and '.join(map(str, pieces))} gates and "
+                f"{states} states: {error}"
+            ) from error
+    for index, state in enumerate(new_states(result, states, where)):
+        if state.shape != (ELEMENTS,) or state.dtype != torch.float64:
+            raise StepError(
+                f"{where}: the step must return states of the shape and dtype it gets, got "
+                f"{list(state.shape)} of {state.dtype} for state {index}, not {[ELEMENTS]} of "
+                f"{torch.float64}"
+            )

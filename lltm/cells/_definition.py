@@ -1,0 +1,144 @@
+"""A recurrent cell as its author writes it: a step, and how many gates and states it has."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from lltm import contract
+from lltm.cells._check import check_step, new_states, where_defined
+from lltm.cells._errors import StepError
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What :func:`define` returns; :class:`lltm.cells.Sequence` and ``Cell`` are made from it.
+
+    Attributes:
+        step: elementwise PyTorch, ``step(z, state)``, or ``step(z_input, z_recurrent, state)``
+            where ``split``.
+        gates: ``G``: the weights have ``G * S`` rows.
+        states: ``N``; the first is the hidden state ``h``, which the weights multiply.
+        split: whether the step gets the input's share of the pre-activations and the recurrent
+            one apart.
+        heads: blocks of the recurrent weights, which are block-diagonal; 1 for full ones.
+        scalars: the step's keyword arguments, name and default.
+    """
+
+    step: Callable[..., Any]
+    gates: int
+    states: int
+    split: bool
+    heads: int
+    scalars: tuple[tuple[str, float], ...]
+
+    @property
+    def name(self) -> str:
+        """The step's name."""
+        return str(getattr(self.step, "__name__", "step"))
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """How many tensors are in each of the step's arguments before the states."""
+        return (self.gates, self.gates) if self.split else (self.gates,)
+
+    @property
+    def pre_activations(self) -> int:
+        """``P``: a bias has ``P * S`` elements."""
+        return sum(self.pieces)
+
+    def advance(
+        self, z: Sequence[Tensor], state: Sequence[Tensor], scalars: Sequence[float]
+    ) -> tuple[Tensor, ...]:
+        """One step for pre-activations that are known: ``P`` and ``N`` tensors, to ``N``."""
+        split = (tuple(z[: self.gates]), tuple(z[self.gates :]))
+        named = dict(zip(dict(self.scalars), scalars, strict=True))
+        result = self.step(*split[: len(self.pieces)], tuple(state), **named)
+        return new_states(result, self.states, where_defined(self.step))
+
+    def scalar_values(self, given: Mapping[str, float]) -> tuple[float, ...]:
+        """The defaults, but what is given.
+
+        Raises:
+            TypeError: a name that the step does not have, or what is no number.
+            ValueError: a number that is not finite.
+        """
+        known = dict(self.scalars)
+        for name, value in given.items():
+            if name not in known:
+                has = ", ".join(known) if known else "none"
+                raise TypeError(f"{self.name} has no scalar {name!r}; it has: {has}")
+            contract.check_number(name, value)
+            if not math.isfinite(value):
+                raise ValueError(f"{name} must be finite, got {value}")
+        return tuple(float(given.get(name, default)) for name, default in known.items())
+
+
+def define(
+    step: Callable[..., Any], *, gates: int, states: int, split: bool = False, heads: int = 1
+) -> Definition:
+    """Make a recurrent cell from its step.
+
+    The pre-activations ``z`` are the weights' product with the hidden state and the input; the step
+    says what becomes of one element of them. It is plain PyTorch on tensors of one shape, without
+    in-place changes and without branches on their values, and returns the new states.
+
+    Args:
+        step: ``step(z, state, *, scalar=1.0) -> new_state``: ``z`` is a tuple of ``gates`` tensors,
+            ``state`` and the result are tuples of ``states`` tensors, the hidden state first. With
+            ``split`` it is ``step(z_input, z_recurrent, state)``. Numbers that may change without
+            compiling again are keyword-only arguments with defaults.
+        gates: number of gates, each with ``S`` rows in the weights.
+        states: number of states.
+        split: give the step the input's share of ``z`` and the recurrent one apart.
+        heads: number of blocks of the recurrent weights, which are then block-diagonal.
+
+    Raises:
+        StepError: the step is not elementwise, changes a tensor in place, takes the value of a
+            tensor, or uses an operation that has no text in C++; names the operation and its line.
+        TypeError, ValueError: an argument is not what it should be.
+
+    Example:
+        >>> def decaying(z, state, *, rate=0.5):
+        ...     return rate * state[0] + torch.tanh(z[0])
+        >>> cell = lltm.cells.define(decaying, gates=1, states=1)
+        >>> rnn = lltm.cells.Sequence(cell, input_features=3, state_size=8)
+        >>> output, (h,) = rnn(torch.randn(5, 2, 3))
+        >>> output.shape
+        torch.Size([5, 2, 8])
+    """
+    if not callable(step):
+        raise TypeError(f"step must be a function, got {type(step).__name__}")
+    for name, value in (("gates", gates), ("states", states), ("heads", heads)):
+        contract.check_size(name, value)
+    definition = Definition(step, gates, states, bool(split), heads, scalars_of(step))
+    check_step(step, definition.pieces, states, dict(definition.scalars))
+    return definition
+
+
+def scalars_of(step: Callable[..., Any]) -> tuple[tuple[str, float], ...]:
+    """A step's keyword arguments, name and default."""
+    found = []
+    for parameter in inspect.signature(step).parameters.values():
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        if not isinstance(parameter.default, numbers.Real):
+            raise StepError(
+                f"{where_defined(step)}: {parameter.name} is a keyword argument of the step and "
+                f"must have a number as its default, such as {parameter.name}=1.0"
+            )
+        found.append((parameter.name, float(parameter.default)))
+    return tuple(found)
+
+
+@functools.cache
+def state_names(states: int) -> tuple[str, ...]:
+    """What messages call them."""
+    return ("h", *(f"state {index}" for index in range(1, states)))

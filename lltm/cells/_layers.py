@@ -1,0 +1,86 @@
+"""Layers, directions and packed batches around a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lltm.cells._contract import Arguments
+
+Run = Callable[[Arguments], tuple[Tensor, Tensor]]
+"""One layer in one direction, to the output ``[T, B, S]`` and the last states ``[N, B, S]``."""
+
+
+def backward_in_time(run: Run) -> Run:
+    """``run`` from the last step to the first.
+
+    An episode that begins at a step ends, seen from behind, before the step in front of it.
+    """
+
+    def backward(arguments: Arguments) -> tuple[Tensor, Tensor]:
+        reset = arguments.reset
+        if reset is not None:
+            reset = torch.cat([reset[1:], torch.zeros_like(reset[:1])]).flip(0)
+        output, last = run(replace(arguments, input=arguments.input.flip(0), reset=reset))
+        return output.flip(0), last
+
+    return backward
+
+
+# A packed batch is sorted by falling length, so the rows alive at a step are always the first ones.
+# Steps with the same rows alive form a group, and each group is one run: no row is computed beyond
+# its end, and a batch of B sequences needs at most B runs.
+
+
+@dataclass(frozen=True)
+class Packed:
+    """How a packed batch falls into groups.
+
+    Attributes:
+        groups: ``(steps, rows)`` of each run of equal batch sizes, in order of time.
+    """
+
+    groups: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(batch_sizes: Tensor) -> Packed:
+        """From a PackedSequence's."""
+        rows, steps = torch.unique_consecutive(batch_sizes, return_counts=True)
+        return Packed(tuple(zip(steps.tolist(), rows.tolist(), strict=True)))
+
+    def split(self, data: Tensor) -> Sequence[Tensor]:
+        """Packed ``[sum of lengths, F]`` as one ``[steps, rows, F]`` per group."""
+        parts = torch.split(data, [steps * rows for steps, rows in self.groups])
+        return [part.unflatten(0, group) for part, group in zip(parts, self.groups, strict=True)]
+
+    def forward(self, run: Run) -> Run:
+        """``run``, over packed input."""
+
+        def packed(arguments: Arguments) -> tuple[Tensor, Tensor]:
+            state, outputs, ended = arguments.states, [], []
+            for part in self.split(arguments.input):
+                rows = part.shape[1]
+                if rows < state.shape[1]:
+                    ended.append(state[:, rows:])
+                output, state = run(replace(arguments, input=part, states=state[:, :rows]))
+                outputs.append(output.flatten(0, 1))
+            return torch.cat(outputs), torch.cat([state, *reversed(ended)], dim=1)
+
+        return packed
+
+    def backward(self, run: Run) -> Run:
+        """``run``, which goes backward in time, over packed input: rows join as it goes."""
+
+        def packed(arguments: Arguments) -> tuple[Tensor, Tensor]:
+            state, outputs = arguments.states[:, :0], []
+            for part in reversed(self.split(arguments.input)):
+                joining = arguments.states[:, state.shape[1] : part.shape[1]]
+                states = torch.cat([state, joining], dim=1)
+                output, state = run(replace(arguments, input=part, states=states))
+                outputs.append(output.flatten(0, 1))
+            return torch.cat(outputs[::-1]), state
+
+        return packed

@@ -1,0 +1,451 @@
+"""Any cell as a module: Sequence, called like nn.LSTM, and Cell, one step."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence as Sequence_
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn.utils.rnn import PackedSequence
+
+from lltm import contract
+from lltm.cells._contract import Arguments
+from lltm.cells._definition import Definition, state_names
+from lltm.cells._layers import Packed, Run, backward_in_time
+from lltm.cells._run import run
+
+States = tuple[Tensor, ...]
+"""One tensor a state, the hidden state first."""
+
+
+def _reset(module: nn.Module, state_size: int) -> None:
+    """Draw every parameter from U(-1/sqrt(S), 1/sqrt(S)), as nn.LSTM does."""
+    bound = 1.0 / math.sqrt(state_size)
+    for parameter in module.parameters():
+        nn.init.uniform_(parameter, -bound, bound)
+
+
+def _check_sizes(cell: Definition, input_features: int, state_size: int) -> None:
+    if not isinstance(cell, Definition):
+        raise TypeError(f"cell must be what lltm.cells.define() returns, got {type(cell).__name__}")
+    contract.check_size("input_features", input_features)
+    contract.check_size("state_size", state_size)
+    if state_size % cell.heads:
+        raise ValueError(
+            f"state_size must be a multiple of the cell's heads, {cell.heads}, got {state_size}"
+        )
+
+
+def _check_states(name: str, cell: Definition, states: object, shape: Sequence_[int]) -> None:
+    """Raise TypeError for what is no tuple of the cell's states, RuntimeError for their shape."""
+    if (
+        not isinstance(states, (tuple, list))
+        or len(states) != cell.states
+        or not all(isinstance(part, Tensor) for part in states)
+    ):
+        raise TypeError(
+            f"{name} must be a tuple of the cell's {cell.states} states, a Tensor each, got "
+            f"{contract.describe(states)}"
+        )
+    for part, state in zip(states, state_names(cell.states), strict=True):
+        if part.shape != torch.Size(shape):
+            raise RuntimeError(
+                f"{name}: {state} must have shape {list(shape)}, got {list(part.shape)}"
+            )
+
+
+class Cell(nn.Module):
+    """One step of a cell.
+
+    Args:
+        cell: what :func:`lltm.cells.define` returned.
+        input_features: ``F``, size of an input row.
+        state_size: ``S``, size of every state; a multiple of the cell's heads.
+        bias: whether to add a bias.
+        device: where the parameters are made.
+        dtype: dtype of the parameters: float32, float64, bfloat16 or float16.
+        scalars: the step's keyword arguments, where they are not the defaults.
+
+    Attributes:
+        weights: parameter ``[G * S, S / heads + F]``, rows ordered by gate; the first columns
+            multiply the hidden state, the rest the input.
+        bias: parameter ``[G * S]`` or ``None``; ``[2 * G * S]`` where the cell is split, the
+            input's share first.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it should be.
+
+    Example:
+        >>> step = lltm.cells.Cell(lltm.cells.formulas.LSTM, 32, 128)
+        >>> h, c = step(torch.randn(16, 32))
+        >>> h, c = step(torch.randn(16, 32), (h, c))
+    """
+
+    weights: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        cell: Definition,
+        input_features: int,
+        state_size: int,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **scalars: float,
+    ) -> None:
+        super().__init__()
+        _check_sizes(cell, input_features, state_size)
+        contract.check_dtype(dtype)
+        self.cell = cell
+        self.input_features = input_features
+        self.state_size = state_size
+        self.scalars = cell.scalar_values(scalars)
+        shape = (cell.gates * state_size, state_size // cell.heads + input_features)
+        self.weights = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        row = torch.empty(cell.pre_activations * state_size, device=device, dtype=dtype)
+        self.register_parameter("bias", nn.Parameter(row) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
+        _reset(self, self.state_size)
+
+    def forward(self, input: Tensor, state: States | None = None) -> States:
+        """Run one step.
+
+        Args:
+            input: ``[B, F]``, in the parameters' dtype and on their device.
+            state: one ``[B, S]`` tensor a state; zeros where left out.
+
+        Returns:
+            The new states, as ``state``.
+
+        Raises:
+            RuntimeError: an argument's rank, size, dtype or device does not fit.
+            TypeError: ``input`` is no tensor, or ``state`` no tuple of the cell's states.
+        """
+        if not isinstance(input, Tensor):
+            raise TypeError(f"input must be a Tensor, got {type(input).__name__}")
+        if input.dim() != 2 or input.shape[1] != self.input_features:  # noqa: PLR2004 - [B, F]
+            raise RuntimeError(
+                f"input must have shape [B, {self.input_features}], got {list(input.shape)}"
+            )
+        shape = (input.shape[0], self.state_size)
+        if state is None:
+            states = input.new_zeros((self.cell.states, *shape))
+        else:
+            _check_states("state", self.cell, state, shape)
+            states = torch.stack(tuple(state))
+        arguments = Arguments(input.unsqueeze(0), self.weights, self.bias, states, self.scalars)
+        return run(self.cell, arguments)[1].unbind(0)
+
+    def extra_repr(self) -> str:
+        """The cell and its sizes."""
+        parts = [self.cell.name, str(self.input_features), str(self.state_size)]
+        return ", ".join([*parts, *([] if self.bias is not None else ["bias=False"])])
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What every layer of a sequence shares.
+
+    Attributes:
+        data: the first layer's input.
+        runs: one layer forward and one backward in time.
+        reset: bool ``[T, B]`` or ``None``.
+        reset_state: ``[N, L * D, B, S]`` or ``None``.
+    """
+
+    data: Tensor
+    runs: tuple[Run, Run]
+    reset: Tensor | None = None
+    reset_state: Tensor | None = None
+
+
+class Sequence(nn.Module):
+    """A cell over sequences, called like :class:`torch.nn.LSTM`.
+
+    ``L`` is ``num_layers`` and ``D`` is 2 if ``bidirectional``, else 1.
+
+    Args:
+        cell: what :func:`lltm.cells.define` returned.
+        input_features: ``F``, size of an input row.
+        state_size: ``S``, size of every state; a multiple of the cell's heads.
+        num_layers: stacked layers; each reads the output of the one below.
+        bias: whether every layer adds a bias.
+        batch_first: whether a batched ``input`` and ``output`` are ``[B, T, ..]`` instead of
+            ``[T, B, ..]``; the states are not affected.
+        dropout: probability, in ``[0, 1]``, of dropping an element of each layer's output but the
+            last's, in training.
+        bidirectional: whether every layer also runs backward in time.
+        device: where the parameters are made.
+        dtype: dtype of the parameters: float32, float64, bfloat16 or float16.
+        scalars: the step's keyword arguments, where they are not the defaults.
+
+    Attributes:
+        weight_l0: parameter ``[G * S, S / heads + F]`` of the first layer, rows ordered by gate;
+            the first columns multiply the hidden state, the rest the layer's input. Further layers
+            are ``weight_l1``.., directions backward in time ``weight_l0_reverse``..
+        bias_l0: parameter ``[G * S]``; ``[2 * G * S]`` where the cell is split, the input's share
+            first.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it should be.
+
+    Example:
+        >>> rnn = lltm.cells.Sequence(lltm.cells.formulas.LSTM, 32, 128, num_layers=2)
+        >>> output, (h, c) = rnn(torch.randn(64, 16, 32))
+        >>> output.shape, c.shape
+        (torch.Size([64, 16, 128]), torch.Size([2, 16, 128]))
+    """
+
+    def __init__(
+        self,
+        cell: Definition,
+        input_features: int,
+        state_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **scalars: float,
+    ) -> None:
+        super().__init__()
+        _check_sizes(cell, input_features, state_size)
+        contract.check_size("num_layers", num_layers)
+        contract.check_dtype(dtype)
+        contract.check_number("dropout", dropout)
+        if not 0.0 <= dropout <= 1.0:
+            raise ValueError(f"dropout must be a probability in [0, 1], got {dropout}")
+        if dropout and num_layers == 1:
+            warnings.warn(
+                f"dropout={dropout} has no effect with num_layers=1: it is applied between layers",
+                stacklevel=2,
+            )
+        self.cell = cell
+        self.input_features = input_features
+        self.state_size = state_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = dropout
+        self.bidirectional = bidirectional
+        self.scalars = cell.scalar_values(scalars)
+        for layer in range(num_layers):
+            features = input_features if layer == 0 else self._directions * state_size
+            for direction in range(self._directions):
+                self._add_parameters(layer, direction, features, device, dtype)
+        self.reset_parameters()
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @staticmethod
+    def _suffix(layer: int, direction: int) -> str:
+        return f"_l{layer}{'_reverse' if direction else ''}"
+
+    def _add_parameters(
+        self,
+        layer: int,
+        direction: int,
+        features: int,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        cell, size, suffix = self.cell, self.state_size, self._suffix(layer, direction)
+        shape = (cell.gates * size, size // cell.heads + features)
+        weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        row = nn.Parameter(torch.empty(cell.pre_activations * size, device=device, dtype=dtype))
+        self.register_parameter(f"weight{suffix}", weight)
+        self.register_parameter(f"bias{suffix}", row if self.bias else None)
+
+    def _parameters_of(self, layer: int, direction: int) -> tuple[Tensor, Tensor | None]:
+        """Weights and bias, as a sequence takes them."""
+        suffix = self._suffix(layer, direction)
+        return getattr(self, f"weight{suffix}"), getattr(self, f"bias{suffix}")
+
+    def reset_parameters(self) -> None:
+        """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
+        _reset(self, self.state_size)
+
+    @overload
+    def forward(
+        self,
+        input: Tensor,
+        hx: States | None = ...,
+        *,
+        reset: Tensor | None = ...,
+        reset_state: States | None = ...,
+    ) -> tuple[Tensor, States]: ...
+
+    @overload
+    def forward(
+        self, input: PackedSequence, hx: States | None = ...
+    ) -> tuple[PackedSequence, States]: ...
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: States | None = None,
+        *,
+        reset: Tensor | None = None,
+        reset_state: States | None = None,
+    ) -> tuple[Tensor | PackedSequence, States]:
+        """Run the layers over a sequence.
+
+        Args:
+            input: ``[T, B, F]`` (``[B, T, F]`` with ``batch_first``), ``[T, F]`` for one
+                unbatched sequence, or a :class:`~torch.nn.utils.rnn.PackedSequence`; in the
+                parameters' dtype and on their device.
+            hx: the first states, one ``[L * D, B, S]`` tensor each, or ``[L * D, S]`` for an
+                unbatched ``input``; zeros where left out.
+            reset: bool, laid out as ``input`` without its features: where true, an episode begins,
+                and the row starts again from ``reset_state`` before that step. A direction
+                backward in time starts again behind an episode's end.
+            reset_state: what episodes start from, as ``hx``; zeros where left out.
+
+        Returns:
+            ``(output, states)``: the last layer's hidden states ``[T, B, D * S]``, laid out and
+            packed as ``input`` is, both directions side by side; the last states of every layer
+            and direction, as ``hx``. Rows of a packed batch end at their own last step.
+
+        Raises:
+            RuntimeError: an argument's rank, size, dtype or device does not fit.
+            TypeError: ``input`` is no tensor, or ``hx`` no tuple of the cell's states.
+        """
+        if isinstance(input, PackedSequence):
+            if reset is not None or reset_state is not None:
+                raise TypeError(
+                    "reset is for a Tensor, not for a PackedSequence, whose rows are one episode "
+                    "each; pad the rows and pass a Tensor"
+                )
+            return self._forward_packed(input, hx)
+        if not isinstance(input, Tensor):
+            raise TypeError(
+                f"input must be a Tensor or a PackedSequence, got {type(input).__name__}"
+            )
+        batched = input.dim() == 3  # noqa: PLR2004 - [T, B, F]
+        if not batched and input.dim() != 2:  # noqa: PLR2004 - [T, F]
+            batch = "[B, T, F]" if self.batch_first else "[T, B, F]"
+            raise RuntimeError(
+                f"input must have shape {batch}, or [T, F] unbatched, got {list(input.shape)}"
+            )
+        self._check_features(input)
+        if reset is not None and reset.shape != input.shape[:-1]:
+            raise RuntimeError(
+                f"reset must have the shape of input without its features, "
+                f"{list(input.shape[:-1])}, got {list(reset.shape)}"
+            )
+        time_dim = 1 if batched and self.batch_first else 0
+        if batched:
+            input = input.transpose(0, time_dim)
+            reset = None if reset is None else reset.transpose(0, time_dim)
+        else:
+            input = input.unsqueeze(1)
+            reset = None if reset is None else reset.unsqueeze(1)
+        rows = input.shape[1:2] if batched else ()
+        states = self._initial(input, hx, rows)
+        starts = self._stacked("reset_state", reset_state, rows)
+        runs = (partial(run, self.cell), backward_in_time(partial(run, self.cell)))
+        output, last = self._run(Steps(input, runs, reset, starts), states)
+        if not batched:
+            return output.squeeze(1), last.squeeze(2).unbind(0)
+        return output.transpose(0, time_dim), last.unbind(0)
+
+    def _forward_packed(
+        self, input: PackedSequence, hx: States | None
+    ) -> tuple[PackedSequence, States]:
+        data, batch_sizes, sorted_indices, unsorted_indices = input
+        self._check_features(data)
+        states = self._initial(data, hx, (int(batch_sizes[0]),))
+        if sorted_indices is not None and hx is not None:
+            states = states.index_select(2, sorted_indices)
+        packed = Packed.of(batch_sizes)
+        one = partial(run, self.cell)
+        runs = (packed.forward(one), packed.backward(backward_in_time(one)))
+        output, last = self._run(Steps(data, runs), states)
+        if unsorted_indices is not None:
+            last = last.index_select(2, unsorted_indices)
+        result = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
+        return result, last.unbind(0)
+
+    def _check_features(self, input: Tensor) -> None:
+        if input.shape[-1] != self.input_features:
+            raise RuntimeError(
+                f"input must have input_features = {self.input_features} as its last size, "
+                f"got {list(input.shape)}"
+            )
+
+    def _initial(self, input: Tensor, hx: States | None, batch: Sequence_[int]) -> Tensor:
+        """``[N, L * D, B, S]``."""
+        given = self._stacked("hx", hx, batch)
+        if given is not None:
+            return given
+        layers, rows = self.num_layers * self._directions, batch[0] if batch else 1
+        return input.new_zeros((self.cell.states, layers, rows, self.state_size))
+
+    def _stacked(self, name: str, states: States | None, batch: Sequence_[int]) -> Tensor | None:
+        """``[N, L * D, B, S]``; ``B`` is 1 for an unbatched sequence."""
+        if states is None:
+            return None
+        shape = (self.num_layers * self._directions, *batch, self.state_size)
+        _check_states(name, self.cell, states, shape)
+        stacked = torch.stack(tuple(states))
+        return stacked if batch else stacked.unsqueeze(2)
+
+    def _run(self, steps: Steps, states: Tensor) -> tuple[Tensor, Tensor]:
+        """All layers, to the output and the last states ``[N, L * D, B, S]``."""
+        data, last = steps.data, []
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                data = F.dropout(data, self.dropout, self.training)
+            outputs = []
+            for direction in range(self._directions):
+                weights, bias = self._parameters_of(layer, direction)
+                index = layer * self._directions + direction
+                start = None if steps.reset_state is None else steps.reset_state[:, index]
+                output, state = steps.runs[direction](
+                    Arguments(
+                        input=data,
+                        weights=weights,
+                        bias=bias,
+                        states=states[:, index],
+                        scalars=self.scalars,
+                        reset=steps.reset,
+                        reset_state=start,
+                    )
+                )
+                outputs.append(output)
+                last.append(state)
+            data = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
+        return data, torch.stack(last, dim=1)
+
+    def extra_repr(self) -> str:
+        """The cell, its sizes, and what differs from the defaults."""
+        defaults: dict[str, Any] = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+        }
+        differing = [
+            f"{name}={getattr(self, name)}"
+            for name, default in defaults.items()
+            if getattr(self, name) != default
+        ]
+        named = zip(self.cell.scalars, self.scalars, strict=True)
+        scalars = [f"{name}={value:g}" for (name, default), value in named if value != default]
+        sizes = [self.cell.name, str(self.input_features), str(self.state_size)]
+        return ", ".join([*sizes, *differing, *scalars])

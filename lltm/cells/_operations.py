@@ -1,0 +1,243 @@
+"""ATen's elementwise operations and their text in C++: the one table behind every functor.
+
+``V`` is a vector (or one number), ``Scalar`` its element type; comparisons give masks, which
+``Math::select``, ``&``, ``|`` and ``!`` take. What is not an operator is a function of ``Math``. A
+text names an operation's arguments as its schema does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+Arguments = Mapping[str, Any]
+"""By the schema's names: the text of a tensor, the value of anything else."""
+Text = Callable[[Arguments], str]
+
+ZERO = "Scalar(0)"
+ONE = "Scalar(1)"
+
+
+class Unsupported(ValueError):  # noqa: N818 - becomes a StepError, which knows the line
+    """An operation has an entry, but not with these arguments; the message says which."""
+
+
+def _only(condition: bool, message: str) -> None:
+    if not condition:
+        raise Unsupported(message)
+
+
+def _template(text: str) -> Text:
+    return lambda arguments: text.format(**arguments)
+
+
+def _scaled(operator: str, first: str, second: str) -> Text:
+    """``first ± alpha * second``."""
+
+    def text(arguments: Arguments) -> str:
+        alpha = arguments.get("alpha", 1)
+        factor = "" if alpha in (1, "Scalar(1)") else f"{alpha} * "
+        return f"{arguments[first]} {operator} {factor}{arguments[second]}"
+
+    return text
+
+
+def _elu(arguments: Arguments) -> str:
+    x, alpha = arguments["self"], arguments["alpha"]
+    if arguments["input_scale"] == ONE:
+        value = f"Math::elu({x}, {alpha})"
+    else:
+        inner = f"Math::expm1({x} * {arguments['input_scale']})"
+        value = f"Math::select({x} > {ZERO}, {x}, {alpha} * {inner})"
+    return value if arguments["scale"] == ONE else f"{arguments['scale']} * {value}"
+
+
+def _elu_backward(arguments: Arguments) -> str:
+    _only(not arguments["is_result"], "it works in place")
+    x, alpha, grad = arguments["self_or_result"], arguments["alpha"], arguments["grad_output"]
+    if arguments["input_scale"] == ONE:
+        slope = f"Math::elu_with_derivative({x}, {alpha}).derivative"
+    else:
+        scale = arguments["input_scale"]
+        inner = f"Math::exp({x} * {scale})"
+        slope = f"Math::select({x} > {ZERO}, V{{}} + {ONE}, {alpha} * {scale} * {inner})"
+    scaled = slope if arguments["scale"] == ONE else f"{arguments['scale']} * {slope}"
+    return f"{grad} * {scaled}"
+
+
+def _softplus(arguments: Arguments) -> str:
+    x, beta, threshold = arguments["self"], arguments["beta"], arguments["threshold"]
+    if beta == ONE:
+        return f"Math::select({x} > {threshold}, {x}, Math::softplus({x}))"
+    return f"Math::select({x} * {beta} > {threshold}, {x}, Math::softplus({x} * {beta}) / {beta})"
+
+
+def _softplus_backward(arguments: Arguments) -> str:
+    x, grad = arguments["self"], arguments["grad_output"]
+    scaled = x if arguments["beta"] == ONE else f"{x} * {arguments['beta']}"
+    mask = f"{scaled} > {arguments['threshold']}"
+    return f"Math::select({mask}, {grad}, {grad} * Math::sigmoid({scaled}))"
+
+
+def _clamp(arguments: Arguments) -> str:
+    """A NaN compares false and so passes through."""
+    x: str = arguments["self"]
+    text = x
+    if arguments.get("min") is not None:
+        text = f"Math::select({x} < {arguments['min']}, V{{}} + {arguments['min']}, {x})"
+    if arguments.get("max") is not None:
+        text = f"Math::select({x} > {arguments['max']}, V{{}} + {arguments['max']}, {text})"
+    return text
+
+
+def _pow(arguments: Arguments) -> str:
+    x, text = arguments["self"], arguments["exponent"]
+    powers = {
+        f"Scalar({number})": factors
+        for number, factors in (
+            ("0", f"V{{}} + {ONE}"),
+            ("0.5", f"Math::sqrt({x})"),
+            ("-0.5", f"{ONE} / Math::sqrt({x})"),
+            *((str(n), " * ".join([x] * n)) for n in range(1, 5)),
+            *((str(-n), f"{ONE} / ({' * '.join([x] * n)})") for n in range(1, 5)),
+        )
+    }
+    _only(text in powers, "the exponent must be a constant: 0.5, -0.5 or an int from -4 to 4")
+    return powers[str(text)]
+
+
+def _lerp(arguments: Arguments) -> str:
+    """As torch has it, so that both ends are exact."""
+    start, end, weight = arguments["self"], arguments["end"], arguments["weight"]
+    near, far = f"{start} + {weight} * ({end} - {start})", f"{end} - ({end} - {start}) * "
+    return f"Math::select(V{{}} + {weight} < Scalar(0.5), {near}, {far}({ONE} - {weight}))"
+
+
+def _hard_sigmoid(arguments: Arguments) -> str:
+    x = arguments["self"]
+    lower = f"Math::select({x} < Scalar(-3), V{{}}, ({x} + Scalar(3)) / Scalar(6))"
+    return f"Math::select({x} > Scalar(3), V{{}} + {ONE}, {lower})"
+
+
+def _filled(arguments: Arguments) -> str:
+    value = arguments.get("fill_value", arguments.get("value", arguments.get("s")))
+    return f"V{{}} + {value}"
+
+
+def _value(arguments: Arguments) -> str:
+    return str(arguments.get("input", arguments.get("self")))
+
+
+_SIGN = (  # torch.sign(nan) is nan
+    "Math::select({self} > Scalar(0), V{{}} + Scalar(1), "
+    "Math::select({self} < Scalar(0), V{{}} - Scalar(1), {self} * Scalar(0)))"
+)
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+TABLE: dict[Any, Text] = {
+    aten.add.Tensor: _scaled("+", "self", "other"),
+    aten.add.Scalar: _scaled("+", "self", "other"),
+    aten.sub.Tensor: _scaled("-", "self", "other"),
+    aten.sub.Scalar: _scaled("-", "self", "other"),
+    aten.rsub.Tensor: _scaled("-", "other", "self"),
+    aten.rsub.Scalar: _scaled("-", "other", "self"),
+    aten.clamp.default: _clamp,
+    aten.clamp_min.default: _clamp,
+    aten.clamp_max.default: _clamp,
+    aten.elu.default: _elu,
+    aten.elu_backward.default: _elu_backward,
+    aten.softplus.default: _softplus,
+    aten.softplus_backward.default: _softplus_backward,
+    aten.pow.Tensor_Scalar: _pow,
+    aten.lerp.Tensor: _lerp,
+    aten.lerp.Scalar: _lerp,
+    aten.hardsigmoid.default: _hard_sigmoid,
+    aten.full_like.default: _filled,
+    aten.full.default: _filled,
+    aten.fill.Scalar: _filled,
+    aten.scalar_tensor.default: _filled,
+    **dict.fromkeys(
+        (
+            aten.detach.default,
+            aten.clone.default,
+            aten.alias.default,
+            aten.lift_fresh_copy.default,
+        ),
+        _value,
+    ),
+    **{
+        operation: _template(text)
+        for operation, text in {
+            aten.mul.Tensor: "{self} * {other}",
+            aten.mul.Scalar: "{self} * {other}",
+            aten.div.Tensor: "{self} / {other}",
+            aten.div.Scalar: "{self} / {other}",
+            aten.neg.default: "-{self}",
+            aten.reciprocal.default: "Scalar(1) / {self}",
+            aten.square.default: "{self} * {self}",
+            aten.abs.default: "Math::abs({self})",
+            aten.sgn.default: _SIGN,
+            aten.sign.default: _SIGN,
+            aten.sqrt.default: "Math::sqrt({self})",
+            aten.rsqrt.default: "Scalar(1) / Math::sqrt({self})",
+            aten.exp.default: "Math::exp({self})",
+            aten.expm1.default: "Math::expm1({self})",
+            aten.log.default: "Math::log({self})",
+            aten.log1p.default: "Math::log1p({self})",
+            aten.sigmoid.default: "Math::sigmoid({self})",
+            aten.sigmoid_backward.default: "{grad_output} * ({output} * (Scalar(1) - {output}))",
+            aten.tanh.default: "Math::tanh({self})",
+            aten.tanh_backward.default: "{grad_output} * (Scalar(1) - {output} * {output})",
+            aten.log_sigmoid_forward.default: "Math::log_sigmoid({self})",
+            aten.log_sigmoid_backward.default: "{grad_output} * Math::sigmoid(-{self})",
+            aten.silu.default: "{self} * Math::sigmoid({self})",
+            aten.maximum.default: "Math::maximum({self}, {other})",
+            aten.minimum.default: "Math::minimum({self}, {other})",
+            aten.relu.default: "Math::select({self} <= Scalar(0), V{{}}, {self})",
+            aten.threshold_backward.default: "Math::select({self} <= {threshold}, V{{}}, "
+            "{grad_output})",
+            aten.leaky_relu.default: "Math::select({self} > Scalar(0), {self}, "
+            "{self} * {negative_slope})",
+            aten.leaky_relu_backward.default: "Math::select({self} > Scalar(0), "
+            "{grad_output}, {grad_output} * {negative_slope})",
+            aten.hardtanh.default: "Math::select({self} < {min_val}, V{{}} + {min_val}, "
+            "Math::select({self} > {max_val}, V{{}} + {max_val}, {self}))",
+            aten.hardtanh_backward.default: "Math::select(({self} <= {min_val}) | "
+            "({self} >= {max_val}), V{{}}, {grad_output})",
+            aten.hardsigmoid_backward.default: "Math::select(({self} > Scalar(-3)) & "
+            "({self} < Scalar(3)), {grad_output} / Scalar(6), V{{}})",
+            aten.addcmul.default: "{self} + {value} * {tensor1} * {tensor2}",
+            aten.addcdiv.default: "{self} + {value} * {tensor1} / {tensor2}",
+            aten.where.self: "Math::select({condition}, V{{}} + {self}, V{{}} + {other})",
+            aten.masked_fill.Scalar: "Math::select({mask}, V{{}} + {value}, {self})",
+            aten.masked_fill.Tensor: "Math::select({mask}, V{{}} + {value}, {self})",
+            aten.logical_and.default: "{self} & {other}",
+            aten.logical_or.default: "{self} | {other}",
+            aten.logical_not.default: "!{self}",
+            aten.bitwise_and.Tensor: "{self} & {other}",
+            aten.bitwise_or.Tensor: "{self} | {other}",
+            aten.bitwise_not.default: "!{self}",
+            aten.zeros_like.default: "V{{}}",
+            aten.ones_like.default: "V{{}} + Scalar(1)",
+        }.items()
+    },
+    **{
+        getattr(getattr(aten, name), overload): _template(f"{{self}} {operator} {{other}}")
+        for name, operator in _COMPARISONS.items()
+        for overload in ("Tensor", "Scalar")
+    },
+}
+"""Every operation that a step, or the derivative of one, may use."""
+
+DERIVATIVES_ONLY = {operation for operation in TABLE if operation.name().endswith("_backward")}
+
+
+def function_names() -> str:
+    """What a step can use, as its author writes it."""
+    names = {operation.name().split("::")[1].split(".")[0] for operation in TABLE}
+    hidden = {operation.name().split("::")[1] for operation in DERIVATIVES_ONLY}
+    hidden |= {"fill", "full", "scalar_tensor", "alias", "lift_fresh_copy", "rsub"}
+    return ", ".join(sorted((names - hidden - {"log_sigmoid_forward"}) | {"logsigmoid"}))

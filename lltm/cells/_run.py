@@ -1,0 +1,41 @@
+"""Who computes a sequence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lltm import ops
+from lltm.cells import _contract, _reference
+from lltm.cells._contract import Arguments
+from lltm.cells._definition import Definition
+
+
+def run(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
+    """The hidden states ``[T, B, S]`` and the last states ``[N, B, S]``."""
+    return reference(definition, arguments)
+
+
+def reference(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
+    """The definition of correct, under the checks and the autocast rule of the kernels."""
+    device = arguments.input.device.type
+    if device in ops.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
+        with torch.autocast(device, enabled=False):
+            return reference(definition, autocast(arguments, device))
+    _contract.check(definition, arguments)
+    return _reference.sequence(definition, arguments)
+
+
+def autocast(arguments: Arguments, device: str) -> Arguments:
+    """Cast as torch does for its own recurrent cells."""
+    input, weights, bias, states, reset_state = ops.autocast_arguments(device, arguments.tensors())
+    return replace(
+        arguments,
+        input=input,
+        weights=weights,
+        bias=bias,
+        states=states,
+        reset_state=reset_state,
+    )

@@ -1,0 +1,184 @@
+"""The cells that ship, as modules; LSTM, GRU and RNN take the place of torch's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from lltm.cells import formulas
+from lltm.cells._definition import Definition
+from lltm.cells._modules import Sequence
+
+
+class LLTM(Sequence):
+    """:class:`Sequence` of the LLTM; ``alpha`` is its scalar."""
+
+    def __init__(self, input_features: int, state_size: int, *args: Any, **options: Any) -> None:
+        super().__init__(formulas.LLTM, input_features, state_size, *args, **options)
+
+
+class PeepholeLSTM(Sequence):
+    """:class:`Sequence` of an LSTM whose gates see the cell state; ``scale`` is its scalar."""
+
+    def __init__(self, input_features: int, state_size: int, *args: Any, **options: Any) -> None:
+        super().__init__(formulas.PEEPHOLE_LSTM, input_features, state_size, *args, **options)
+
+
+class SLSTM(Sequence):
+    """:class:`Sequence` of xLSTM's sLSTM; ``heads`` blocks of recurrent weights."""
+
+    def __init__(
+        self, input_features: int, state_size: int, *args: Any, heads: int = 1, **options: Any
+    ) -> None:
+        cell = dataclasses.replace(formulas.SLSTM, heads=heads)
+        super().__init__(cell, input_features, state_size, *args, **options)
+
+
+class _LikeTorch(Sequence):
+    """Constructor, parameters and state dict of a recurrent module of torch.
+
+    The parameters are torch's, by name, shape, order and first values, so that initialisation,
+    optimisers and checkpoints do not notice the change; a sequence gets them side by side.
+    """
+
+    def __init__(
+        self,
+        cell: Definition,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if proj_size:
+            raise ValueError(
+                f"proj_size must be 0, got {proj_size}: no kernel here projects the hidden state; "
+                f"use torch.nn.LSTM for that"
+            )
+        super().__init__(
+            cell,
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            device,
+            dtype,
+        )
+        self.proj_size = 0
+
+    @property
+    def input_size(self) -> int:
+        """As torch calls it."""
+        return self.input_features
+
+    @property
+    def hidden_size(self) -> int:
+        """As torch calls it."""
+        return self.state_size
+
+    def flatten_parameters(self) -> None:
+        """Nothing: torch's modules do this for cuDNN."""
+
+    def _add_parameters(
+        self,
+        layer: int,
+        direction: int,
+        features: int,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        rows, suffix = self.cell.gates * self.state_size, self._suffix(layer, direction)
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (rows, features),
+            "weight_hh": (rows, self.state_size),
+        }
+        if self.bias:
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+        for name, shape in shapes.items():
+            parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+            self.register_parameter(f"{name}{suffix}", parameter)
+
+    def _parameters_of(self, layer: int, direction: int) -> tuple[Tensor, Tensor | None]:
+        suffix = self._suffix(layer, direction)
+
+        def parameter(name: str) -> Tensor:
+            found: Tensor = getattr(self, f"{name}{suffix}")
+            return found
+
+        weights = torch.cat([parameter("weight_hh"), parameter("weight_ih")], dim=1)
+        if not self.bias:
+            return weights, None
+        biases = parameter("bias_ih"), parameter("bias_hh")
+        return weights, torch.cat(biases) if self.cell.split else biases[0] + biases[1]
+
+
+class LSTM(_LikeTorch):
+    """In the place of :class:`torch.nn.LSTM`: its arguments, parameters, state dict and results.
+
+    Example:
+        >>> theirs, ours = torch.nn.LSTM(32, 128), lltm.cells.LSTM(32, 128)
+        >>> ours.load_state_dict(theirs.state_dict())
+        <All keys matched successfully>
+        >>> output, (h_n, c_n) = ours(torch.randn(64, 16, 32))
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *args: Any, **options: Any) -> None:
+        super().__init__(formulas.LSTM, input_size, hidden_size, *args, **options)
+
+
+class _OneState(_LikeTorch):
+    """``hx`` and ``h_n`` are tensors, as torch has it for modules with one state."""
+
+    def forward(  # type: ignore[override]  # as torch's GRU and RNN differ from its LSTM
+        self,
+        input: Tensor | PackedSequence,
+        hx: Tensor | None = None,
+        *,
+        reset: Tensor | None = None,
+        reset_state: Tensor | None = None,
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """As :meth:`Sequence.forward`, with a tensor for the one state."""
+        states = None if hx is None else (hx,)
+        starts = None if reset_state is None else (reset_state,)
+        call: Any = super().forward
+        output, (h_n,) = call(input, states, reset=reset, reset_state=starts)
+        return output, h_n
+
+
+class GRU(_OneState):
+    """In the place of :class:`torch.nn.GRU`: its arguments, parameters, state dict and results."""
+
+    def __init__(self, input_size: int, hidden_size: int, *args: Any, **options: Any) -> None:
+        super().__init__(formulas.GRU, input_size, hidden_size, *args, **options)
+
+
+class RNN(_OneState):
+    """In the place of :class:`torch.nn.RNN`: its arguments, parameters, state dict and results."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        *args: Any,
+        **options: Any,
+    ) -> None:
+        cells = {"tanh": formulas.RNN_TANH, "relu": formulas.RNN_RELU}
+        if nonlinearity not in cells:
+            raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
+        cell = cells[nonlinearity]
+        super().__init__(cell, input_size, hidden_size, num_layers, *args, **options)
+        self.nonlinearity = nonlinearity

@@ -1,0 +1,416 @@
+"""``lltm.cells``: cells from their formulas, and the modules around them."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import cases
+import pytest
+import torch
+from cells_cases import CELLS, DECAYING
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import lltm
+from lltm import cells
+from lltm.cells import formulas
+
+F64 = torch.float64
+EACH_CELL = pytest.mark.parametrize("name", CELLS)
+
+
+def assert_equal(actual: object, expected: object) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-11)
+
+
+# define -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", formulas.SHIPPED, ids=lambda cell: cell.name)
+def test_shipped_steps_are_what_define_takes(cell: cells.Definition) -> None:
+    made = cells.define(cell.step, gates=cell.gates, states=cell.states, split=cell.split)
+    assert made == cell
+
+
+def sums(z, state):
+    return (z[0].cumsum(0),)
+
+
+def changes(z, state):
+    h = z[0]
+    h += 1
+    return (h,)
+
+
+def branches(z, state):
+    if z[0].abs() > 1:
+        return (z[0],)
+    return (state[0],)
+
+
+def reads(z, state):
+    return (z[0] * float(state[0][0]),)
+
+
+def draws(z, state):
+    return (F.dropout(z[0], 0.5),)
+
+
+def widens(z, state):
+    return (z[0].unsqueeze(1) + z[0],)
+
+
+def unknown(z, state):
+    return (torch.special.i0(z[0]),)
+
+
+@pytest.mark.parametrize(
+    ("step", "line", "message"),
+    [
+        (sums, 1, "uses cumsum, which is not elementwise"),
+        (changes, 2, r"changes a tensor in place \(add_"),
+        (branches, 1, r"takes the value of a tensor \(bool\)"),
+        (reads, 1, "uses select"),
+        (draws, 1, "uses"),
+        (widens, 1, "uses unsqueeze"),
+        (unknown, 1, "uses i0, which"),
+    ],
+)
+def test_a_step_that_is_no_kernel_is_refused_with_its_line(step, line, message) -> None:
+    where = f"{Path(__file__).name}:{step.__code__.co_firstlineno + line}: the step {message}"
+    with pytest.raises(cells.StepError, match=where) as caught:
+        cells.define(step, gates=1, states=1)
+    if "uses" in message:
+        assert "A step can use arithmetic, comparisons and abs," in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda z, state: z, "must return 1 state, as states=1 says, got 2"),
+        (lambda z, state: 1.0, "must return a tuple of tensors, got float"),
+        (lambda z, state: (z[2],), "failed with 2 gates and 1 states: tuple index out of range"),
+        (lambda z, state: (z[0] > 0,), "must return states of the shape and dtype it gets"),
+        (lambda z, state, *, rate: (z[0],), "rate is a keyword argument of the step and must have"),
+    ],
+)
+def test_a_step_of_another_form_is_refused(step, message: str) -> None:
+    with pytest.raises(cells.StepError, match=re.escape(message)):
+        cells.define(step, gates=2, states=1)
+
+
+def test_arguments_of_define_are_checked() -> None:
+    with pytest.raises(TypeError, match="step must be a function, got int"):
+        cells.define(3, gates=1, states=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="gates must be greater than zero, got 0"):
+        cells.define(sums, gates=0, states=1)
+    with pytest.raises(TypeError, match="heads must be an int, got float"):
+        cells.define(sums, gates=1, states=1, heads=2.0)  # type: ignore[arg-type]
+
+
+def test_scalars() -> None:
+    assert DECAYING.scalar_values({"floor": 0.3}) == (0.5, 0.3)
+    with pytest.raises(TypeError, match="decaying has no scalar 'alpha'; it has: rate, floor"):
+        DECAYING.scalar_values({"alpha": 1.0})
+    with pytest.raises(ValueError, match="rate must be finite, got nan"):
+        DECAYING.scalar_values({"rate": math.nan})
+    torch.manual_seed(0)
+    one = cells.Sequence(DECAYING, 3, 4)
+    other = cells.Sequence(DECAYING, 3, 4, rate=0.25)
+    other.load_state_dict(one.state_dict())
+    x = torch.randn(5, 2, 3)
+    assert not torch.equal(one(x)[0], other(x)[0])
+    assert repr(other) == "Sequence(decaying, 3, 4, rate=0.25)"
+
+
+# Against loops ----------------------------------------------------------------------------------
+
+
+def loop(rnn: cells.Sequence, x: Tensor, states: list[Tensor], reset: Tensor | None = None):
+    """One layer, step by step, from the parameters' documented layout alone."""
+    cell, size = rnn.cell, rnn.state_size
+    width = size // cell.heads
+    weight, bias = rnn.weight_l0, rnn.bias_l0
+    recurrent = weight.new_zeros(cell.gates * size, size)
+    for gate in range(cell.gates):
+        for head in range(cell.heads):
+            at = slice(head * width, (head + 1) * width)
+            rows = slice(gate * size + head * width, gate * size + (head + 1) * width)
+            recurrent[rows, at] = weight[rows, :width]
+    halves = bias.chunk(2) if cell.split else (bias, 0.0)
+    outputs = []
+    for t in range(x.shape[0]):
+        if reset is not None:
+            states = [state * ~reset[t].unsqueeze(1) for state in states]
+        z_input = (x[t] @ weight[:, width:].T + halves[0]).chunk(cell.gates, 1)
+        z_recurrent = (states[0] @ recurrent.T + halves[1]).chunk(cell.gates, 1)
+        if cell.split:
+            new = cell.step(z_input, z_recurrent, tuple(states))
+        else:
+            z = tuple(a + b for a, b in zip(z_input, z_recurrent, strict=True))
+            new = cell.step(z, tuple(states))
+        states = list(new)
+        outputs.append(states[0])
+    return torch.stack(outputs), tuple(state.unsqueeze(0) for state in states)
+
+
+@EACH_CELL
+def test_a_sequence_is_the_step_over_time(name: str) -> None:
+    cell = CELLS[name]
+    torch.manual_seed(0)
+    rnn = cells.Sequence(cell, 3, 8, dtype=F64)
+    x = torch.randn(6, 4, 3, dtype=F64)
+    states = [torch.rand(4, 8, dtype=F64) for _ in range(cell.states)]
+    actual = rnn(x, tuple(state.unsqueeze(0) for state in states))
+    expected = loop(rnn, x, states)
+    assert_equal(actual, expected)
+    parameters = list(rnn.parameters())
+    found = torch.autograd.grad(actual[0].sin().sum() + actual[1][-1].sum(), parameters)
+    wanted = torch.autograd.grad(expected[0].sin().sum() + expected[1][-1].sum(), parameters)
+    assert_equal(found, wanted)
+
+
+@EACH_CELL
+def test_one_step_is_a_sequence_of_one(name: str) -> None:
+    cell = CELLS[name]
+    torch.manual_seed(0)
+    step = cells.Cell(cell, 3, 8, dtype=F64)
+    rnn = cells.Sequence(cell, 3, 8, dtype=F64)
+    rnn.load_state_dict({"weight_l0": step.weights, "bias_l0": step.bias})
+    x = torch.randn(4, 3, dtype=F64)
+    once = step(x)
+    assert_equal(once, tuple(s.squeeze(0) for s in rnn(x.unsqueeze(0))[1]))
+    again = rnn(torch.stack([x, x]))[1]
+    assert_equal(step(x, once), tuple(state.squeeze(0) for state in again))
+
+
+def test_the_lltm_is_the_hand_written_one() -> None:
+    torch.manual_seed(0)
+    ours = cells.LLTM(3, 8, num_layers=2, bidirectional=True, dtype=F64, alpha=0.5)
+    theirs = lltm.LLTMSequence(3, 8, 2, bidirectional=True, dtype=F64, alpha=0.5)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(6, 4, 3, dtype=F64)
+    assert_equal(ours(x), theirs(x))
+
+
+# reset ------------------------------------------------------------------------------------------
+
+
+@EACH_CELL
+def test_reset_begins_an_episode(name: str) -> None:
+    cell = CELLS[name]
+    torch.manual_seed(0)
+    rnn = cells.Sequence(cell, 3, 8, dtype=F64)
+    x = torch.randn(6, 4, 3, dtype=F64)
+    reset = torch.rand(6, 4) < 0.4
+    states = [torch.rand(4, 8, dtype=F64) for _ in range(cell.states)]
+    actual = rnn(x, tuple(state.unsqueeze(0) for state in states), reset=reset)
+    assert_equal(actual, loop(rnn, x, states, reset))
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_reset_cuts_both_directions_at_the_same_place(batch_first: bool) -> None:
+    torch.manual_seed(0)
+    rnn = cells.LSTM(3, 4, 2, bidirectional=True, batch_first=batch_first, dtype=F64)
+    x = torch.randn(7, 2, 3, dtype=F64)
+    start = tuple(torch.randn(4, 2, 4, dtype=F64) for _ in range(2))
+    reset = torch.zeros(7, 2, dtype=torch.bool)
+    reset[3] = True
+    given = (x.transpose(0, 1), reset.T) if batch_first else (x, reset)
+    output, _ = rnn(given[0], start, reset=given[1], reset_state=start)
+    output = output.transpose(0, 1) if batch_first else output
+    rnn.batch_first = False
+    single = cells.Sequence(rnn.cell, 3, 4, bidirectional=True, dtype=F64)
+    for suffix, direction in (("", 0), ("_reverse", 1)):
+        weights, bias = rnn._parameters_of(0, direction)
+        single.load_state_dict({f"weight_l0{suffix}": weights, f"bias_l0{suffix}": bias}, False)
+    first = tuple(state[:2] for state in start)
+    whole, _ = single(x, first, reset=reset, reset_state=first)
+    parts = [single(part, first)[0] for part in (x[:3], x[3:])]
+    assert_equal(whole, torch.cat(parts))
+    assert output.shape == (7, 2, 8)
+
+
+def test_reset_state_and_gradients() -> None:
+    torch.manual_seed(0)
+    rnn = cells.GRU(3, 4, dtype=F64)
+    x = torch.randn(5, 2, 3, dtype=F64, requires_grad=True)
+    start = torch.randn(1, 2, 4, dtype=F64, requires_grad=True)
+    h0 = torch.randn(1, 2, 4, dtype=F64, requires_grad=True)
+    reset = torch.zeros(5, 2, dtype=torch.bool)
+    reset[2, 0] = True
+    output, _ = rnn(x, h0, reset=reset, reset_state=start)
+    d_x, d_h0, d_start = torch.autograd.grad(output[2:, 0].sum(), (x, h0, start))
+    assert not d_h0.any()
+    assert not d_x[:2].any()
+    assert d_start[0, 0].all()
+    assert not d_start[0, 1].any()
+
+
+# In the place of torch's ------------------------------------------------------------------------
+
+DROP_INS = {
+    "lstm": (cells.LSTM, nn.LSTM, {}),
+    "gru": (cells.GRU, nn.GRU, {}),
+    "rnn_tanh": (cells.RNN, nn.RNN, {}),
+    "rnn_relu": (cells.RNN, nn.RNN, {"nonlinearity": "relu"}),
+}
+OPTIONS = {
+    "plain": {},
+    "layers": {"num_layers": 2},
+    "both": {"num_layers": 2, "bidirectional": True, "batch_first": True},
+    "no_bias": {"bias": False},
+    "dropout": {"num_layers": 3, "dropout": 0.4},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", DROP_INS)
+def test_equal_to_torchs(name: str, options: str) -> None:
+    """Parameters drawn from the same seed, results and gradients."""
+    ours_class, theirs_class, kind = DROP_INS[name]
+    made = []
+    for each in (ours_class, theirs_class):
+        torch.manual_seed(0)
+        made.append(each(3, 5, dtype=F64, **kind, **OPTIONS[options]))
+    ours, theirs = made
+    assert_equal(dict(ours.state_dict()), dict(theirs.state_dict()))
+    assert [n for n, _ in ours.named_parameters()] == [n for n, _ in theirs.named_parameters()]
+    x = torch.randn(6, 4, 3, dtype=F64)
+    results = []
+    for module in made:
+        torch.manual_seed(1)  # of the dropout
+        output, states = module(x)
+        output.square().sum().backward()
+        results.append((output, states, [p.grad for p in module.parameters()]))
+    assert_equal(*results)
+    lengths = [2, 4, 1, 3]
+    for module in made:
+        module.eval()
+    batch_first = OPTIONS[options].get("batch_first", False)
+    padded = x[:4] if batch_first else x
+    packed = pack_padded_sequence(padded, lengths, batch_first=batch_first, enforce_sorted=False)
+    outputs = []
+    for module in made:
+        output, states = module(packed)
+        outputs.append((pad_packed_sequence(output)[0], states))
+    assert_equal(*outputs)
+
+
+@pytest.mark.parametrize("name", DROP_INS)
+def test_state_dicts_go_both_ways(name: str) -> None:
+    ours_class, theirs_class, kind = DROP_INS[name]
+    theirs, ours = theirs_class(3, 5, 2, **kind), ours_class(3, 5, 2, **kind)
+    ours.load_state_dict(theirs.state_dict())
+    x, h = torch.randn(6, 3), torch.randn(2, 5)
+    hx = (h, h) if name == "lstm" else h
+    torch.testing.assert_close(ours(x, hx), theirs(x, hx))
+    fresh = theirs_class(3, 5, 2, **kind)
+    fresh.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(fresh(x, hx), theirs(x, hx))
+
+
+def test_what_torchs_modules_have_and_these_do_not() -> None:
+    with pytest.raises(ValueError, match="proj_size must be 0, got 2"):
+        cells.LSTM(3, 5, proj_size=2)
+    with pytest.raises(ValueError, match="nonlinearity must be 'tanh' or 'relu', got 'gelu'"):
+        cells.RNN(3, 5, nonlinearity="gelu")
+
+
+# Modules ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES, ids=cases.identify)
+@EACH_CELL
+def test_dtypes(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    rnn = cells.Sequence(CELLS[name], 3, 8, dtype=dtype)
+    x = torch.randn(4, 2, 3, dtype=dtype)
+    output, states = rnn(x)
+    exact, _ = rnn.double()(x.double())
+    assert output.dtype == dtype
+    assert {state.dtype for state in states} == {dtype}
+    cases.assert_close(output, exact.to(dtype), name)
+
+
+def test_autocast() -> None:
+    rnn = cells.Sequence(formulas.SLSTM, 3, 8)
+    x = torch.randn(4, 2, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        output, states = rnn(x)
+    assert output.dtype == states[0].dtype == torch.bfloat16
+
+
+def test_no_steps_and_no_rows() -> None:
+    rnn = cells.Sequence(formulas.LSTM, 3, 8)
+    h, c = torch.randn(1, 2, 8), torch.randn(1, 2, 8)
+    output, states = rnn(torch.randn(0, 2, 3), (h, c))
+    assert output.shape == (0, 2, 8)
+    assert_equal(states, (h, c))
+    output, (h, _) = rnn(torch.randn(4, 0, 3))
+    assert output.shape == (4, 0, 8)
+    assert h.shape == (1, 0, 8)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda rnn: rnn(3), TypeError, "input must be a Tensor or a PackedSequence, got int"),
+        (lambda rnn: rnn(torch.randn(3)), RuntimeError, "input must have shape [T, B, F], or"),
+        (lambda rnn: rnn(torch.randn(4, 2, 5)), RuntimeError, "input_features = 3 as its last"),
+        (lambda rnn: rnn(torch.randn(4, 2, 3), 1), TypeError, "hx must be a tuple of the cell's 2"),
+        (
+            lambda rnn: rnn(torch.randn(4, 2, 3), (torch.randn(1, 2, 8), torch.randn(1, 3, 8))),
+            RuntimeError,
+            "hx: state 1 must have shape [1, 2, 8], got [1, 3, 8]",
+        ),
+        (
+            lambda rnn: rnn(torch.randn(4, 2, 3), reset=torch.zeros(2, 4, dtype=torch.bool)),
+            RuntimeError,
+            "reset must have the shape of input without its features, [4, 2], got [2, 4]",
+        ),
+        (
+            lambda rnn: rnn(torch.randn(4, 2, 3), reset=torch.zeros(4, 2)),
+            RuntimeError,
+            "reset must be bool of shape [T, B] = [4, 2], got torch.float32 [4, 2]",
+        ),
+        (
+            lambda rnn: rnn(torch.randn(4, 2, 3, dtype=F64)),
+            RuntimeError,
+            "must have the dtype of input, torch.float64, got torch.float32",
+        ),
+        (
+            lambda rnn: rnn(
+                pack_padded_sequence(torch.randn(4, 2, 3), [4, 2]),
+                reset=torch.zeros(4, 2, dtype=torch.bool),
+            ),
+            TypeError,
+            "reset is for a Tensor, not for a PackedSequence",
+        ),
+    ],
+)
+def test_arguments_of_a_call_are_checked(call, error, message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        call(cells.Sequence(formulas.LSTM, 3, 8))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: cells.Sequence(nn.LSTM, 3, 8), TypeError, "what lltm.cells.define() returns"),
+        (
+            lambda: cells.SLSTM(3, 8, heads=3),
+            ValueError,
+            "a multiple of the cell's heads, 3, got 8",
+        ),
+        (lambda: cells.LSTM(3, 8, dropout=2.0), ValueError, "dropout must be a probability"),
+        (lambda: cells.Cell(formulas.LSTM, 0, 8), ValueError, "input_features must be greater"),
+        (lambda: cells.LLTM(3, 8, beta=2.0), TypeError, "lltm has no scalar 'beta'; it has: alpha"),
+    ],
+)
+def test_arguments_of_a_module_are_checked(make, error, message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        make()
