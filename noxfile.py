@@ -63,13 +63,14 @@ def install_lltm(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check format, lint and types, of Python and C++."""
+    """Check format, lint, types and the direction of imports, of Python and C++."""
     install(session, "lint")
     install_torchproof(session, "conda", "page", "release", "workflows")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     sources = sorted(path for kind in CXX_SOURCES for path in Path("csrc").rglob(kind))
     session.run("clang-format", "--dry-run", "--Werror", *map(str, sources))
+    session.run("lint-imports", "--config", "torchproof/pyproject.toml", "--no-cache")
     session.install(f"torch=={TORCH}")
     session.run("mypy")
 
@@ -158,7 +159,7 @@ def bench(session: nox.Session) -> None:
 def page(session: nox.Session) -> None:
     """Look at the matrix's report in headless Chromium, wide and narrow: `-- [FILE]`."""
     install_torchproof(session, "page")
-    session.run("python", "-m", "torchproof.page.check", *session.posargs)
+    session.run("python", "-m", "torchproof.report.page.check", *session.posargs)
 
 
 @nox.session
@@ -217,14 +218,14 @@ def other_platforms(session: nox.Session) -> None:
 def interpreters(session: nox.Session) -> None:
     """Fetch the CPythons of matrix.toml that are missing, from Debian's packages; `-- 3.15`."""
     install_torchproof(session, "interpreters")
-    session.run("python", "-m", "torchproof.interpreters", *session.posargs)
+    session.run("python", "-m", "torchproof.machine.interpreters", *session.posargs)
 
 
 @nox.session
 def compilers(session: nox.Session) -> None:
     """Install the compilers that a tier's rows name, from Debian's packages; `-- --tier pr`."""
     install_torchproof(session)
-    session.run("python", "-m", "torchproof.compilers", *session.posargs)
+    session.run("python", "-m", "torchproof.rows.compilers", *session.posargs)
 
 
 @nox.session

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from torchproof.files import kernels_hash
-from torchproof.sample_processors import AMX, ZEN4
+from torchproof.machine.sample_processors import AMX, ZEN4
 
 from benchmarks.runs import __main__ as command
 from benchmarks.runs import document, measure, picture
@@ -18,7 +18,7 @@ from benchmarks.runs.compare import compare
 from benchmarks.runs.figures import LSTM, OTHER, OURS, BenchError, Entry, Figure, Row, Run
 
 if TYPE_CHECKING:
-    from torchproof.processor import Processor
+    from torchproof.machine.processor import Processor
 
 HARDWARE = {"processor": ZEN4.to_json(), "in_use": {"lltm": "avx512", "ATen": "AVX512"}}
 OTHERS = ("premultiplied", "torchscript", "compile", "aten")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from torchproof.sample_processors import ZEN4
+from torchproof.machine.sample_processors import ZEN4
 
 from benchmarks.runs import figures, page, plots, tables
 from benchmarks.runs.figures import BenchError, Figure

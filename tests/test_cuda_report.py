@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from torchproof.machine import Nvcc
+from torchproof.machine.inventory import Nvcc
 
 from benchmarks.cuda_report import __main__ as report
 from benchmarks.cuda_report import kernels

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import cxxfilt
 from torchproof.config import ROOT
-from torchproof.machine import Nvcc, find_nvcc
+from torchproof.machine.inventory import Nvcc, find_nvcc
 
 SOURCES = tuple(sorted((ROOT / "csrc" / "cuda").glob("*.cu")))
 FLAGS = ("-std=c++17", "-O3")

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from torchproof.config import ROOT
 from torchproof.files import write_atomically, write_json
+from torchproof.machine import processor
 
 from benchmarks.runs import compare, document, figures, measure, page, plots, tables
 from benchmarks.runs.figures import BenchError, Run
-from torchproof import processor, terminal
+from torchproof import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from torchproof.processor import Processor
+    from torchproof.machine.processor import Processor
 
     from benchmarks.runs.figures import Run
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from torchproof.errors import TorchproofError
 from torchproof.files import kernels_hash
-
-from torchproof import processor
+from torchproof.machine import processor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from torchproof.processor import Processor
+    from torchproof.machine.processor import Processor
 
 OURS, OTHER, LSTM, FLOOR = "ours", "other", "lstm", "floor"
 EAGER = "eager"

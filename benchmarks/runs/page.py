@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchproof.report import page
+
 from benchmarks.runs import document, plots, tables, targets
-from torchproof import page
 
 if TYPE_CHECKING:
     from benchmarks.runs.compare import Comparison

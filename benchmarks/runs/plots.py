@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from torchproof.page.plots import FAINT, Plot, plot
+from torchproof.report.page.plots import FAINT, Plot, plot
 
 from benchmarks.runs.figures import BLAS, EAGER, FLOOR, LSTM, OTHER, OURS
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from samples import GOOD, I686, MATRIX, METADATA, S390X, WHEEL, archive, small_elf
 from torchproof.audit import artifact, elf, elf_file, facts, unpack
+from torchproof.rows import rules
 
-from torchproof import config, rules
+from torchproof import config
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from rattler_build import Package, RattlerBuildError
 from torchproof.conda import build, local, run, targets, wheels
 from torchproof.conda.channel import Channel, ChannelFailed, Part
 from torchproof.conda.targets import Target
-from torchproof.machine import CompilerFound, Interpreter, Machine
+from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
 
 from torchproof import config
 

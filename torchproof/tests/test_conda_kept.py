@@ -25,7 +25,7 @@ from torchproof.conda.session import Session
 from torchproof.conda.steps import Steps
 from torchproof.conda.targets import Target
 from torchproof.conda.worker_pool import done, worker_pool
-from torchproof.machine import Interpreter
+from torchproof.machine.inventory import Interpreter
 
 from torchproof import config
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-
-from torchproof import device_code
+from torchproof.machine import device_code
 
 # Data before and behind the programs, one of them behind a pointer, and an exception that is
 # caught, for which tables behind the programs are read.

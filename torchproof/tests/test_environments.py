@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from torchproof.environments import EnvironmentFailed, Maker, torch_requirements
-from torchproof.machine import Interpreter
-from torchproof.processes import Processes
-
-from torchproof import environments
+from torchproof.machine import environments
+from torchproof.machine.environments import EnvironmentFailed, Maker, torch_requirements
+from torchproof.machine.inventory import Interpreter
+from torchproof.machine.processes import Processes
 
 METADATA = (
     "filelock",

@@ -8,10 +8,10 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from torchproof.environments import Environment
 from torchproof.grid import GridCell, Outcome, Prober
 from torchproof.grid import __main__ as command
-from torchproof.processes import Processes
+from torchproof.machine.environments import Environment
+from torchproof.machine.processes import Processes
 
 from torchproof import cli, grid
 

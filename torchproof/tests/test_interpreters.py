@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from torchproof.conda.targets import prefix_of
 from torchproof.config import number, series
-from torchproof.environments import Environment, torch_requirements
-from torchproof.machine import CompilerFound, Interpreter, Machine, find_pythons
-from torchproof.plan import expand, place, select
-from torchproof.rules import violations
+from torchproof.machine import interpreters
+from torchproof.machine.environments import Environment, torch_requirements
+from torchproof.machine.inventory import CompilerFound, Interpreter, Machine, find_pythons
+from torchproof.rows.plan import expand, place, select
+from torchproof.rows.rules import violations
 
-from torchproof import config, interpreters
+from torchproof import config
 
 PLAIN = Interpreter(Path("python3.14"), "3.14.10")
 FREE = Interpreter(Path("python3.14t"), "3.14.7t")

@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from torchproof.levels import beyond, environment, unavailable_reason
-from torchproof.machine import CompilerFound, Interpreter, Machine
-from torchproof.plan import expand, place, select
-from torchproof.sample_processors import AMX, AVX512, ZEN4
+from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
+from torchproof.machine.levels import beyond, environment, unavailable_reason
+from torchproof.machine.sample_processors import AMX, AVX512, ZEN4
+from torchproof.rows.plan import expand, place, select
 
 from torchproof import config
 

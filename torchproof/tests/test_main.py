@@ -7,12 +7,14 @@ import json
 from pathlib import Path
 
 import pytest
-from torchproof.machine import Interpreter, Machine
-from torchproof.plan import Placed, expand, place
-from torchproof.sample_processors import AMX
+from torchproof.machine.inventory import Interpreter, Machine
+from torchproof.machine.sample_processors import AMX
+from torchproof.report import proofs
+from torchproof.rows import results
+from torchproof.rows.plan import Placed, expand, place
 
-from torchproof import __main__ as tool
-from torchproof import config, proofs, results
+from torchproof import config
+from torchproof import matrix as tool
 
 MACHINE = Machine(Interpreter(Path("python"), "3.11.7"), (), (), None, gpu=False, processor=AMX)
 ROWS = ["--tier", "pr", "--select", "torch=2.10"]

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from torchproof.conda import facts, variants
-from torchproof.plan import expand
-from torchproof.rules import violations
+from torchproof.report import readme
+from torchproof.rows.plan import expand
+from torchproof.rows.rules import violations
 
-from torchproof import __main__ as command
-from torchproof import config, copies, made, readme
+from torchproof import config, copies, made
+from torchproof import matrix as command
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,10 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.page import sample
+from torchproof.report import page
+from torchproof.report.page import sample
 
-from torchproof import config, page
+from torchproof import config
 
 if TYPE_CHECKING:
     from pathlib import Path

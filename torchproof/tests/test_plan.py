@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from torchproof.machine import CompilerFound, Interpreter, Machine, Nvcc
-from torchproof.plan import expand, place, select
-from torchproof.sample_processors import AMX
+from torchproof.machine.inventory import CompilerFound, Interpreter, Machine, Nvcc
+from torchproof.machine.sample_processors import AMX
+from torchproof.rows.plan import expand, place, select
 
 from torchproof import config
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torchproof.machine import CompilerFound, Interpreter, Machine, this_platform
-from torchproof.plan import expand, place
-from torchproof.rules import violations
+from torchproof.machine.inventory import CompilerFound, Interpreter, Machine, this_platform
+from torchproof.rows import compilers
+from torchproof.rows.plan import expand, place
+from torchproof.rows.rules import violations
 
-from torchproof import compilers, config
+from torchproof import config
 
 PYTHON = Interpreter(Path("python"), "3.11.7")
 GCC = CompilerFound("g++", "13.2.0", Path("g++"))

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from torchproof.processes import Processes, Stopped
+from torchproof.machine.processes import Processes, Stopped
 
 
 def run(tmp_path: Path, program: str, limit: float = 30.0) -> str:
@@ -102,7 +102,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from torchproof.processes import Processes
+from torchproof.machine.processes import Processes
 here = Path(sys.argv[1])
 Processes().run(["sh", "-c", sys.argv[2]], log=here / "log", limit=300, cwd=here)
 """

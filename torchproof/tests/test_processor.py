@@ -7,9 +7,8 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.processor import Processor
-
-from torchproof import processor
+from torchproof.machine import processor
+from torchproof.machine.processor import Processor
 
 if TYPE_CHECKING:
     import re

@@ -8,11 +8,12 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.page import sample
-from torchproof.results import FAILED, NOT_RUN, PASSED, Result
-from torchproof.sample_processors import AMX, ZEN4
+from torchproof.machine.sample_processors import AMX, ZEN4
+from torchproof.report import proofs, readme
+from torchproof.report.page import sample
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED, Result
 
-from torchproof import config, files, proofs, readme
+from torchproof import config, files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,10 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.results import FAILED, PASSED, Counts, OracleError, Result, Speed
+from torchproof.rows import results
+from torchproof.rows.results import FAILED, PASSED, Counts, OracleError, Result, Speed
 
-from torchproof import files, results
+from torchproof import files
 
 if TYPE_CHECKING:
     from pathlib import Path

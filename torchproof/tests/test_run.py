@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from torchproof import results
+from torchproof.rows import results
 
 DRIVER = Path(__file__).parent / "fakes" / "run.py"
 STABLE = "torch2.13.0-py3.11-stable-g++-11-cpu"

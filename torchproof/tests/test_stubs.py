@@ -8,8 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-
-from torchproof import stubs
+from torchproof.machine import stubs
 
 if TYPE_CHECKING:
     from pathlib import Path

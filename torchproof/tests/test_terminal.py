@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from torchproof.conda.steps import Steps
-from torchproof.machine import Interpreter, Machine
-from torchproof.plan import expand, place
-from torchproof.progress import Progress
+from torchproof.machine.inventory import Interpreter, Machine
+from torchproof.report import document
+from torchproof.rows import results
+from torchproof.rows.plan import expand, place
+from torchproof.rows.progress import Progress
 
-from torchproof import config, report, results, terminal
+from torchproof import config, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +40,7 @@ def failed() -> results.Result:
 
 def test_a_row_that_failed_is_printed_as_it_failed() -> None:
     assert MESSAGE in printed(lambda console: Progress(console).finished(failed()))
-    assert MESSAGE in printed(lambda console: console.print(report.summary([failed()])))
+    assert MESSAGE in printed(lambda console: console.print(document.summary([failed()])))
 
 
 def test_a_step_is_printed_as_it_is_named() -> None:

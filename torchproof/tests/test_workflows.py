@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from torchproof.machine import Interpreter, Machine
+from torchproof.machine.inventory import Interpreter, Machine
 from torchproof.workflows import issue, lint
 from torchproof.workflows.lint import GITHUB
 from torchproof.workflows.read import WorkflowError, evaluate, read
 from torchproof.workflows.rehearse import FAILURE, SKIPPED, SUCCESS, Done, Rehearsal, upload
 
-from torchproof import __main__ as tool
 from torchproof import config
+from torchproof import matrix as tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

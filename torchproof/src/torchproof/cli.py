@@ -8,7 +8,7 @@ from torchproof.interrupts import INTERRUPTED  # before the imports that are slo
 import importlib
 import sys
 
-RUN = "torchproof.__main__"
+RUN = "torchproof.matrix"
 # A command, the module whose main() does it, and what is put before the user's own arguments.
 COMMANDS = {
     "run": (RUN, (), "build, audit, load, test and time the rows of matrix.toml"),
@@ -16,7 +16,7 @@ COMMANDS = {
     "expand": (RUN, ("--list", "--json"), "the rows as JSON, for a matrix of GitHub Actions"),
     "check": (RUN, ("--check",), "check matrix.toml and what is made from it"),
     "report": (RUN, ("--report",), "report what earlier runs have kept"),
-    "page": ("torchproof.page.check", (), "look at the report's page in headless Chromium"),
+    "page": ("torchproof.report.page.check", (), "look at the report's page in headless Chromium"),
     "audit": ("torchproof.audit.__main__", (), "where wheels, packages and libraries will load"),
     "grid": ("torchproof.grid.__main__", (), "load wheels into torches, beside the prediction"),
     "doctor": ("torchproof.doctor.__main__", (), "the rule that a load error breaks, and its fix"),

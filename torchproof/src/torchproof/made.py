@@ -6,8 +6,9 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Protocol
 
-from torchproof import config, copies, readme
+from torchproof import config, copies
 from torchproof.conda import variants
+from torchproof.report import readme
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from torchproof.sample_processors import ZEN4
+from torchproof.machine.sample_processors import ZEN4
 
 TELL = json.loads(os.environ.get("STANDIN", "{}"))
 JUNIT = (

@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from torchproof.build import Builder
-from torchproof.environments import Environment
 from torchproof.lock import BusyError
-from torchproof.machine import CompilerFound, Interpreter, Machine
-from torchproof.plan import expand, place
-from torchproof.processes import Processes
-from torchproof.progress import Progress
-from torchproof.run import build, run
-from torchproof.sample_processors import AMX
-from torchproof.single_flight import SingleFlight
+from torchproof.machine.environments import Environment
+from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
+from torchproof.machine.processes import Processes
+from torchproof.machine.sample_processors import AMX
+from torchproof.report import document
+from torchproof.rows import row
+from torchproof.rows.build import Builder
+from torchproof.rows.plan import expand, place
+from torchproof.rows.progress import Progress
+from torchproof.rows.run import build, run
+from torchproof.rows.single_flight import SingleFlight
 
-from torchproof import config, report, row, terminal
+from torchproof import config, terminal
 
 STANDIN = Path(__file__).with_name("python.py")
 MATRIX = """
@@ -120,7 +122,7 @@ def main() -> int:
         except (BusyError, OSError) as error:
             print(f"error: {error}")
             return 2
-    report.write(folder, "local", results)
+    document.write(folder, "local", results)
     return 1 if any(result.status == "failed" for result in results) else 0
 
 

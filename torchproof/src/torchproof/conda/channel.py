@@ -34,8 +34,8 @@ SUBDIRS = ("linux-64", "noarch")
 # What decides how a wheel becomes a package.
 WHEEL_SOURCES = (
     "conda/wheels.py",
-    "device_code.py",
-    "stubs.py",
+    "machine/device_code.py",
+    "machine/stubs.py",
     "conda/parts/pytorch",
 )
 

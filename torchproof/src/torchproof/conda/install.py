@@ -12,7 +12,7 @@ import rattler
 from rattler.shell import ActivationVariables, Shell, activate
 
 from torchproof.conda.solving import solve
-from torchproof.environments import KEEP_BYTECODE
+from torchproof.machine.environments import KEEP_BYTECODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

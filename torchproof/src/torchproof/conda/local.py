@@ -6,12 +6,12 @@ import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchproof.machine import Nvcc, find_nvcc
+from torchproof.machine.inventory import Nvcc, find_nvcc
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchproof.machine import Machine
+    from torchproof.machine.inventory import Machine
 
 
 class NoCompiler(Exception):  # noqa: N818  # read by the user as the reason the session stops

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
-from torchproof.processes import start
+from torchproof.machine.processes import start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from torchproof.conda import build, channel, local
 from torchproof.conda import facts as conda_facts
 from torchproof.conda import targets as conda_targets
 from torchproof.conda.checks import PackageChecks, policies
-from torchproof.machine import this_machine
+from torchproof.machine.inventory import this_machine
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from torchproof.conda.results import FAILED, PASSED, EnvironmentResult
 from torchproof.conda.solving import solve
 from torchproof.config import project
 from torchproof.files import read_json, text_hash, tool_hash, write_json
-from torchproof.results import Counts, read_junit
+from torchproof.rows.results import Counts, read_junit
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

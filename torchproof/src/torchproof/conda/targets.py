@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchproof.config import series
-from torchproof.machine import interpreters_folder
+from torchproof.machine.inventory import interpreters_folder
 
 if TYPE_CHECKING:
     from torchproof.config import Matrix
-    from torchproof.machine import Interpreter, Machine
+    from torchproof.machine.inventory import Interpreter, Machine
 
 # Of a distribution's Python: its files lie among everyone else's, and it knows no site-packages.
 SHARED_PREFIX = Path("/usr")

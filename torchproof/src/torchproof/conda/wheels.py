@@ -18,11 +18,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from rattler_build import assemble_package
 
-from torchproof import device_code, stubs
 from torchproof.audit.torches import find_torch
 from torchproof.conda import rendered
 from torchproof.config import project, series
-from torchproof.environments import NVIDIA, torch_requirements
+from torchproof.machine import device_code, stubs
+from torchproof.machine.environments import NVIDIA, torch_requirements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

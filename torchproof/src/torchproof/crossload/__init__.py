@@ -20,8 +20,8 @@ from torchproof.config import ROOT, project
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torchproof.environments import Environment
-    from torchproof.processes import Processes
+    from torchproof.machine.environments import Environment
+    from torchproof.machine.processes import Processes
 
 PROBE = Path(__file__).with_name("probe.py")
 LIMIT_S = 120.0

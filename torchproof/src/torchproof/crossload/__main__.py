@@ -18,24 +18,25 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from torchproof import config, report, terminal
-from torchproof.__main__ import BUILD
-from torchproof.build import Builder, BuildFailed, recipe
+from torchproof import config, terminal
 from torchproof.crossload import GridCell, Prober, Wheel
-from torchproof.environments import EnvironmentFailed, Maker, installer
 from torchproof.files import write_json
 from torchproof.lock import BusyError, held
-from torchproof.machine import this_machine
-from torchproof.plan import Row
-from torchproof.processes import Processes, Stopped
+from torchproof.machine.environments import EnvironmentFailed, Maker, installer
+from torchproof.machine.inventory import this_machine
+from torchproof.machine.processes import Processes, Stopped
+from torchproof.matrix import BUILD
+from torchproof.report import document
+from torchproof.rows.build import Builder, BuildFailed, recipe
+from torchproof.rows.plan import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.console import Console
 
-    from torchproof.environments import Environment
-    from torchproof.machine import CompilerFound, Machine
+    from torchproof.machine.environments import Environment
+    from torchproof.machine.inventory import CompilerFound, Machine
 
 RESULT = BUILD / "crossload.json"
 LOGS = BUILD / "logs" / "crossload"
@@ -184,7 +185,7 @@ def main(argv: list[str] | None = None) -> int:
         console.print("interrupted: the wheels and environments made so far are kept")
         return INTERRUPTED
     console.print(table(grid))
-    report.refresh(BUILD)
+    document.refresh(BUILD)
     surprises = [s for w in grid["wheels"] for s in w["cells"] if not s["as_predicted"]]
     console.print(
         f"{sum(len(w['cells']) for w in grid['wheels'])} cells, {len(surprises)} not as the "

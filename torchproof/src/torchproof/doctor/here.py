@@ -16,7 +16,7 @@ from packaging.tags import sys_tags
 from torchproof.audit import symbols
 from torchproof.audit.system import read_provider, system_ceilings
 from torchproof.audit.torches import NotTorchError, find_torch
-from torchproof.machine import running_python
+from torchproof.machine.inventory import running_python
 
 if TYPE_CHECKING:
     from torchproof.audit.policy import Ceilings

@@ -18,14 +18,14 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from torchproof.audit import ArtifactError, audit
-from torchproof.environments import torch_requirements
 from torchproof.errors import TorchproofError
+from torchproof.machine.environments import torch_requirements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from torchproof.environments import Environment, Installer
-    from torchproof.processes import Processes
+    from torchproof.machine.environments import Environment, Installer
+    from torchproof.machine.processes import Processes
 
 LOADS, REFUSES, ABORTS, WRONG = "loads", "refuses", "aborts", "loads but wrong"
 FAILS, UNSAFE, NOT_RUN = "fails", "unsafe", "not run"

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from torchproof import config, terminal
 from torchproof.audit.torches import NotTorchError
-from torchproof.environments import EnvironmentFailed, Maker, installer
 from torchproof.errors import TorchproofError
 from torchproof.files import write_atomically, write_json
 from torchproof.grid import GridCell, Prober, markdown, read_wheel
-from torchproof.machine import this_machine
-from torchproof.processes import Processes, Stopped
+from torchproof.machine.environments import EnvironmentFailed, Maker, installer
+from torchproof.machine.inventory import this_machine
+from torchproof.machine.processes import Processes, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

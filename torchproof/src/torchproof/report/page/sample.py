@@ -6,9 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from torchproof.files import kernels_hash, write_json
-from torchproof.proofs import Proof, Record
-from torchproof.results import FAILED, NOT_RUN, PASSED, Counts, OracleError, Result, Speed
-from torchproof.sample_processors import AMX, ZEN4
+from torchproof.machine.sample_processors import AMX, ZEN4
+from torchproof.report.proofs import Proof, Record
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED, Counts, OracleError, Result, Speed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from torchproof.processor import Processor
+from torchproof.machine.processor import Processor
 
 AVX512 = (
     *("sse4_2", "avx", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"),

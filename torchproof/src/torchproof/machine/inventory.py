@@ -16,9 +16,9 @@ from pathlib import Path
 import findpython
 from findpython.providers.path import PathProvider
 
-from torchproof import processor
 from torchproof.config import HOME, HOST, number, series
-from torchproof.processor import Processor
+from torchproof.machine import processor
+from torchproof.machine.processor import Processor
 
 COMPILER_PROGRAM = re.compile(r"(g\+\+|clang\+\+)(-\d+)?")
 

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from torchproof.results import FAILED, NOT_RUN, PASSED, Result
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED, Result
 
 if TYPE_CHECKING:
     from types import TracebackType

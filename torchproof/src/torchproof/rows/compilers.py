@@ -1,4 +1,4 @@
-"""`python -m torchproof.compilers`: install the compilers of rows, from Debian's packages."""
+"""`python -m torchproof.rows.compilers`: install the compilers of rows, from Debian's packages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from torchproof import config
-from torchproof.machine import find_compilers
-from torchproof.plan import expand
+from torchproof.machine.inventory import find_compilers
+from torchproof.rows.plan import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

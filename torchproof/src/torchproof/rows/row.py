@@ -13,28 +13,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from torchproof import levels, processor, results, terminal
+from torchproof import terminal
 from torchproof.audit.audit import audit
 from torchproof.audit.policy import default_policy
 from torchproof.audit.report import render, to_json
 from torchproof.audit.system import system_ceilings
-from torchproof.build import Artifact, Builder, BuildFailed, Recipe, recipe
 from torchproof.config import ROOT, Matrix, project, series
-from torchproof.environments import KEEP_BYTECODE, Environment, EnvironmentFailed, Maker
 from torchproof.files import source_hash, text_hash
-from torchproof.processes import Stopped
-from torchproof.results import FAILED, PASSED
+from torchproof.machine import levels, processor
+from torchproof.machine.environments import KEEP_BYTECODE, Environment, EnvironmentFailed, Maker
+from torchproof.machine.processes import Stopped
+from torchproof.rows import results
+from torchproof.rows.build import Artifact, Builder, BuildFailed, Recipe, recipe
+from torchproof.rows.results import FAILED, PASSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from torchproof.audit.policy import Binding
-    from torchproof.machine import CompilerFound
-    from torchproof.plan import Placed
-    from torchproof.processes import CompletedCommand, Processes
-    from torchproof.processor import Processor
-    from torchproof.progress import Progress
-    from torchproof.single_flight import SingleFlight
+    from torchproof.machine.inventory import CompilerFound
+    from torchproof.machine.processes import CompletedCommand, Processes
+    from torchproof.machine.processor import Processor
+    from torchproof.rows.plan import Placed
+    from torchproof.rows.progress import Progress
+    from torchproof.rows.single_flight import SingleFlight
 
 INSTALL_LIMIT_S = 120.0
 LOAD_LIMIT_S = 120.0

@@ -14,7 +14,7 @@ from torchproof.files import read_json, read_sealed, write_sealed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchproof.plan import Placed, Row
+    from torchproof.rows.plan import Placed, Row
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchproof import config, proofs
+from torchproof import config
 from torchproof.files import write_atomically
-from torchproof.plan import expand
+from torchproof.report import proofs
+from torchproof.rows.plan import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torchproof.config import Matrix, Torch
-    from torchproof.proofs import Proof, Record
+    from torchproof.report.proofs import Proof, Record
 
 PATH = config.ROOT / "README.md"
 BEGIN = "<!-- made from matrix.toml and docs/proofs by `nox -s matrix -- --write` -->"

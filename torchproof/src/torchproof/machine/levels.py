@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torchproof.config import Level
-    from torchproof.processor import Processor
+    from torchproof.machine.processor import Processor
 
 # MKL is held only on processors of its maker, and reports what it likes on others.
 ADVISORY = ("MKL",)

@@ -12,15 +12,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from torchproof.config import HOST, load, number, project
 from torchproof.files import read_json
-from torchproof.page import plots
-from torchproof.page.processors import processors, title
-from torchproof.results import FAILED, NOT_RUN, PASSED
+from torchproof.report.page import plots
+from torchproof.report.page.processors import processors, title
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from torchproof.proofs import Record
-    from torchproof.results import Result
+    from torchproof.report.proofs import Record
+    from torchproof.rows.results import Result
 
 HERE = Path(__file__).parent
 LOG_LINES = 60

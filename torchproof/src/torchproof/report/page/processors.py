@@ -6,15 +6,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchproof import proofs
-from torchproof.processor import from_json
-from torchproof.results import FAILED, NOT_RUN, PASSED
+from torchproof.machine.processor import from_json
+from torchproof.report import proofs
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from torchproof.proofs import Record
-    from torchproof.results import Result
+    from torchproof.report.proofs import Record
+    from torchproof.rows.results import Result
 
 
 def title(result: Result) -> str:

@@ -17,18 +17,18 @@ from dependency_groups import resolve
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 
-from torchproof import stubs
 from torchproof.audit.torches import find_torch
 from torchproof.config import HOST, PATH, ROOT, project, read_toml, series
 from torchproof.files import read_sealed, text_hash, write_sealed
+from torchproof.machine import stubs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from torchproof.machine import Interpreter
-    from torchproof.processes import Processes
+    from torchproof.machine.inventory import Interpreter
+    from torchproof.machine.processes import Processes
 
 # What the link stubs stand for, and triton, which only generates GPU code.
 NVIDIA = re.compile(r"(nvidia|cuda|triton)(-|$)")

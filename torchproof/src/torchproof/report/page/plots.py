@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from torchproof.results import Result
+    from torchproof.rows.results import Result
 
 FAINT = "#52606d"
 # Okabe and Ito's colours, told apart by colour-blind readers too.

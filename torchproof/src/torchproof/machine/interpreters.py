@@ -1,7 +1,7 @@
 """The CPythons that matrix.toml names and this machine lacks, from Debian's packages.
 
 Each is unpacked into a folder of its own under the user's cache, with the C library it was built
-on; nothing is installed into the system. `torchproof.machine.find_pythons` finds them there.
+on; nothing is installed into the system. `machine.inventory.find_pythons` finds them there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from torchproof import config
 from torchproof.config import series
-from torchproof.machine import Interpreter, find_pythons, interpreters_folder
+from torchproof.machine.inventory import Interpreter, find_pythons, interpreters_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

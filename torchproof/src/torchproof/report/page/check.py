@@ -1,4 +1,4 @@
-"""`python -m torchproof.page.check [FILE]`: look at the page in a real browser, as a reader would.
+"""`torchproof page [FILE]`: look at the page in a real browser, as a reader would.
 
 Checks a made-up report that holds every kind of row, and FILE (the report of the last run by
 default, where there is one). Keeps a screenshot at each width beside the page.
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import sync_playwright
 
-from torchproof import page, terminal
+from torchproof import terminal
 from torchproof.config import ROOT
-from torchproof.page import sample
+from torchproof.report import page
+from torchproof.report.page import sample
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

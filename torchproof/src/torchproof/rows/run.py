@@ -7,22 +7,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from torchproof.build import Builder
-from torchproof.environments import Maker, installer
 from torchproof.lock import held
-from torchproof.processes import Processes
-from torchproof.row import RowRun, Tools
-from torchproof.single_flight import SingleFlight
+from torchproof.machine.environments import Maker, installer
+from torchproof.machine.processes import Processes
+from torchproof.rows.build import Builder
+from torchproof.rows.row import RowRun, Tools
+from torchproof.rows.single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from torchproof.config import Matrix
-    from torchproof.machine import Machine
-    from torchproof.plan import Placed
-    from torchproof.progress import Progress
-    from torchproof.results import Result
+    from torchproof.machine.inventory import Machine
+    from torchproof.rows.plan import Placed
+    from torchproof.rows.progress import Progress
+    from torchproof.rows.results import Result
 
 
 def tools(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchproof.config import HOST, Compiler, ConfigError, Cuda, Matrix, RowSpec, Torch, number
-from torchproof.plan import Row, expand, expand_line
+from torchproof.rows.plan import Row, expand, expand_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

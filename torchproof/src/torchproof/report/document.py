@@ -10,11 +10,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from torchproof import page, processor, proofs, results
 from torchproof.config import HOST, load
 from torchproof.files import read_json, write_atomically, write_json
-from torchproof.progress import STYLES
-from torchproof.results import NOT_RUN
+from torchproof.machine import processor
+from torchproof.report import page, proofs
+from torchproof.rows import results
+from torchproof.rows.progress import STYLES
+from torchproof.rows.results import NOT_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from torchproof.plan import Placed, Row
-    from torchproof.results import Result
+    from torchproof.rows.plan import Placed, Row
+    from torchproof.rows.results import Result
 
 DASH = "—"
 # Behind a torch version: what it ran on, unless that is a CPU build.

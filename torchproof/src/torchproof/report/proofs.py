@@ -8,17 +8,18 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchproof import config, processor
+from torchproof import config
 from torchproof.errors import TorchproofError
 from torchproof.files import kernels_hash, read_json, write_json
-from torchproof.results import FAILED, NOT_RUN, PASSED
+from torchproof.machine import processor
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from torchproof.processor import Processor
-    from torchproof.results import Result
+    from torchproof.machine.processor import Processor
+    from torchproof.rows.results import Result
 
 FOLDER = config.ROOT / "docs" / "proofs"
 TIERS = ("local", "pr")

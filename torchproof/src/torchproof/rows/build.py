@@ -13,10 +13,10 @@ from torchproof.config import ROOT, Matrix, project, series
 from torchproof.files import read_sealed, sha256, source_hash, text_hash, write_sealed
 
 if TYPE_CHECKING:
-    from torchproof.environments import Environment
-    from torchproof.machine import CompilerFound
-    from torchproof.plan import Row
-    from torchproof.processes import Processes
+    from torchproof.machine.environments import Environment
+    from torchproof.machine.inventory import CompilerFound
+    from torchproof.machine.processes import Processes
+    from torchproof.rows.plan import Row
 
 LIMIT_S = 900.0
 RECORD = "artifact.json"

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchproof.config import HOME, HOST, ConfigError, Matrix, RowSpec, Torch, series
-from torchproof.levels import unavailable_reason
+from torchproof.machine.levels import unavailable_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from torchproof.machine import CompilerFound, Interpreter, Machine
+    from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
 
 SELECTABLE = (
     "torch",

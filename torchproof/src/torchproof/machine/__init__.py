@@ -1,0 +1,1 @@
+"""What this machine has, and what runs on it: interpreters, environments, processes."""

@@ -1,0 +1,243 @@
+"""`torchproof run`, `list`, `expand`, `check` and `report`: the rows of matrix.toml."""
+
+from __future__ import annotations
+
+from torchproof.interrupts import INTERRUPTED  # before the imports that are slow
+
+# isort: split
+import argparse
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchproof import config, terminal
+from torchproof.errors import TorchproofError
+from torchproof.lock import BusyError
+from torchproof.machine.inventory import Machine, this_machine
+from torchproof.machine.processes import Stopped
+from torchproof.made import makers
+from torchproof.report import document, proofs
+from torchproof.rows import rules
+from torchproof.rows.plan import Placed, expand, place, select
+from torchproof.rows.progress import Progress
+from torchproof.rows.results import FAILED, NOT_RUN, Result, kept
+from torchproof.rows.run import build, run, tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console
+
+BUILD = config.ROOT / "build" / "matrix"
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="nox -s matrix --", description="Build, audit, test and time the rows of matrix.toml."
+    )
+    parser.add_argument("--tier", default="local", help="the rows to run (default: %(default)s)")
+    parser.add_argument(
+        "--select",
+        metavar="KEY=VALUE,...",
+        help="only rows with these values: torch=2.15,python=3.12",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only check matrix.toml and what is made from it"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="only write what is made from it and the records"
+    )
+    parser.add_argument("--list", action="store_true", help="only list the rows")
+    parser.add_argument("--build", action="store_true", help="only build the rows' wheels")
+    parser.add_argument(
+        "--prebuilt", action="store_true", help="build nothing: a row whose wheel is missing fails"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="run nothing: report what earlier runs have kept"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="a row that was not run counts as failed"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="rows at a time (default: one a core, %(default)s)",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="run only what is missing, failed or changed"
+    )
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="keep in docs/proofs that the tier has passed on this processor",
+    )
+    chosen = parser.parse_args(argv)
+    if chosen.jobs < 1:
+        parser.error(f"--jobs must be at least 1, got {chosen.jobs}")
+    if chosen.record and (chosen.select or chosen.build or chosen.report or chosen.list):
+        parser.error("--record takes a run of a whole tier: leave --select and the like out")
+    if chosen.record and chosen.tier not in proofs.TIERS:
+        parser.error(f"--record keeps the tiers {' and '.join(proofs.TIERS)}, got {chosen.tier}")
+    return chosen
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; 0 when nothing failed."""
+    chosen = arguments(argv)
+    console = terminal.console(stderr=chosen.json)
+    try:
+        if chosen.write:
+            for maker in makers():
+                maker.write()
+            return 0
+        matrix = config.load()
+        broken = [*map(str, rules.violations(matrix))]
+        if chosen.check:
+            broken += [line for maker in makers() for line in maker.check()]
+        if chosen.check or broken:
+            return check(broken, console)
+        machine = this_machine()
+        placed = place(matrix, expand(matrix, chosen.tier), machine)
+        if chosen.select:
+            placed = select(placed, chosen.select)
+        commit = proofs.clean_commit() if chosen.record else None
+    except TorchproofError as error:
+        console.print(f"error: {error}", style="red")
+        return 2
+    if chosen.list:
+        return list_rows(matrix, placed, console, as_json=chosen.json)
+    if chosen.report:
+        results = tuple(kept(BUILD / "rows", p) for p in placed)
+    else:
+        came = run_rows(matrix, machine, placed, chosen, console)
+        if isinstance(came, int):
+            return came
+        results = came
+    code = conclude(results, chosen, console)
+    return code if commit is None else record(results, machine, commit, chosen, console)
+
+
+def check(troubles: list[str], console: Console) -> int:
+    """Tell what is wrong, a line each; on standard output as JSON when the console is elsewhere."""
+    if console.stderr:
+        print(json.dumps(troubles, indent=1))
+    for trouble in troubles:
+        console.print(trouble, style="red", soft_wrap=True)
+    if not troubles:
+        console.print("matrix.toml: every rule holds, and what is made from it is up to date")
+    return 1 if troubles else 0
+
+
+def listed(matrix: config.Matrix, placed: Placed) -> dict[str, Any]:
+    """A row with what a workflow needs to run it elsewhere."""
+    platform = matrix.platform(placed.row.platform)
+    return asdict(placed.row) | {
+        "id": placed.row.id,
+        "missing": placed.missing,
+        "runner": platform.runner,
+        "proven": platform.proven,
+    }
+
+
+def list_rows(
+    matrix: config.Matrix, placed: tuple[Placed, ...], console: Console, *, as_json: bool
+) -> int:
+    """Print the rows."""
+    if as_json:
+        print(json.dumps([listed(matrix, p) for p in placed]))
+    else:
+        console.print(document.plan_table(placed))
+    return 0
+
+
+def run_rows(
+    matrix: config.Matrix,
+    machine: Machine,
+    placed: tuple[Placed, ...],
+    chosen: argparse.Namespace,
+    console: Console,
+) -> tuple[Result, ...] | int:
+    """Run the rows; their results, or the exit code where the run ended before them."""
+    try:
+        with Progress(console) as progress:
+            shared = tools(
+                matrix,
+                machine,
+                BUILD,
+                progress,
+                chosen.jobs,
+                prebuilt=chosen.prebuilt,
+            )
+            if chosen.build:
+                return build(placed, shared, jobs=chosen.jobs)
+            return run(placed, shared, jobs=chosen.jobs, resume=chosen.resume)
+    except (KeyboardInterrupt, Stopped):
+        console.print("interrupted: what is proven is kept; go on with --resume", style="yellow")
+        return INTERRUPTED
+    except BusyError as error:
+        console.print(f"error: {error}", style="red")
+        return 2
+    except OSError as error:
+        console.print(
+            f"error: {error}; finished rows are kept: fix this, then continue with --resume",
+            style="red",
+        )
+        return 2
+
+
+def conclude(results: tuple[Result, ...], chosen: argparse.Namespace, console: Console) -> int:
+    """Write the report; the exit code."""
+    written = document.write(BUILD, chosen.tier, results)
+    if chosen.json:
+        print(json.dumps(written, indent=1))
+    console.print(document.summary(results))
+    console.print(f"report: {shown(BUILD / 'index.html')}, {shown(BUILD / 'report.json')}")
+    built = [] if chosen.build else different_builds(results)
+    for sentence in built:
+        console.print(sentence, style="red", soft_wrap=True)
+    bad = {FAILED, NOT_RUN} if chosen.strict and not chosen.build else {FAILED}
+    return 1 if built or any(result.status in bad for result in results) else 0
+
+
+def record(
+    results: tuple[Result, ...],
+    machine: Machine,
+    commit: str,
+    chosen: argparse.Namespace,
+    console: Console,
+) -> int:
+    """Keep what has passed; the exit code."""
+    try:
+        if proofs.clean_commit() != commit:
+            raise proofs.Unrecordable("--record: the tree moved to another commit meanwhile")
+        file = proofs.record(chosen.tier, results, machine.processor, commit)
+    except proofs.Unrecordable as error:
+        console.print(f"error: {error}", style="red")
+        return 1
+    console.print(f"recorded: {shown(file)}; `nox -s matrix -- --write` makes README.md of it")
+    return 0
+
+
+def different_builds(results: Iterable[Result]) -> list[str]:
+    """A sentence for each wheel that was not one file in every row that names it."""
+    hashes: dict[str, set[str]] = {}
+    for result in results:
+        if result.artifact:
+            hashes.setdefault(result.artifact["name"], set()).add(result.artifact["sha256"])
+    return [
+        f"{name}: the rows were run on {len(found)} different wheels of this name; "
+        "run them again without --resume"
+        for name, found in hashes.items()
+        if len(found) > 1
+    ]
+
+
+def shown(path: Path) -> str:
+    """A path as the user would type it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,1 @@
+"""What is shown of results: tables, the page, the README, the proofs."""
