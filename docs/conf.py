@@ -6,8 +6,12 @@ MyST lets the pages be Markdown. Sybil (conftest.py) executes every code block o
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import lltm
+
+sys.path.insert(0, str(Path(__file__).parent))  # for drawings
 
 # The modules are described, not run with: a processor's name has no place in the pages.
 os.environ.pop("LLTM_BACKEND", None)
@@ -23,6 +27,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "drawings",
 ]
 exclude_patterns = ["build"]
 suppress_warnings = ["config.cache"]
