@@ -7,7 +7,8 @@ the cell. Modules of known cells are here, their steps in :mod:`lltm.cells.formu
 from __future__ import annotations
 
 from lltm.cells import formulas
-from lltm.cells._definition import Definition, define
+from lltm.cells._define import define
+from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 from lltm.cells._modules import Cell, Sequence
 from lltm.cells.shipped import GRU, LLTM, LSTM, RNN, SLSTM, PeepholeLSTM

@@ -7,6 +7,8 @@ text names an operation's arguments as its schema does.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -94,19 +96,15 @@ def _clamp(arguments: Arguments) -> str:
 
 
 def _pow(arguments: Arguments) -> str:
-    x, text = arguments["self"], arguments["exponent"]
-    powers = {
-        f"Scalar({number})": factors
-        for number, factors in (
-            ("0", f"V{{}} + {ONE}"),
-            ("0.5", f"Math::sqrt({x})"),
-            ("-0.5", f"{ONE} / Math::sqrt({x})"),
-            *((str(n), " * ".join([x] * n)) for n in range(1, 5)),
-            *((str(-n), f"{ONE} / ({' * '.join([x] * n)})") for n in range(1, 5)),
-        )
-    }
-    _only(text in powers, "the exponent must be a constant: 0.5, -0.5 or an int from -4 to 4")
-    return powers[str(text)]
+    """Half-integer powers, multiplied out."""
+    x, text = arguments["self"], str(arguments["exponent"])
+    found = re.fullmatch(r"Scalar\((-?[0-9.]+)\)", text)
+    exponent = float(found.group(1)) if found else math.nan
+    halves = 2 * abs(exponent)
+    _only(halves in range(10), "the exponent must be a constant: -4.5, -4, -3.5 .. to 4.5")
+    factors = [x] * int(halves // 2) + [f"Math::sqrt({x})"] * int(halves % 2)
+    product = " * ".join(factors) or f"V{{}} + {ONE}"
+    return product if exponent >= 0 else f"{ONE} / ({product})"
 
 
 def _lerp(arguments: Arguments) -> str:
@@ -193,6 +191,8 @@ TABLE: dict[Any, Text] = {
             aten.tanh_backward.default: "{grad_output} * (Scalar(1) - {output} * {output})",
             aten.log_sigmoid_forward.default: "Math::log_sigmoid({self})",
             aten.log_sigmoid_backward.default: "{grad_output} * Math::sigmoid(-{self})",
+            aten.celu.default: "Math::select({self} > Scalar(0), {self}, "
+            "{alpha} * Math::expm1({self} / {alpha}))",
             aten.silu.default: "{self} * Math::sigmoid({self})",
             aten.maximum.default: "Math::maximum({self}, {other})",
             aten.minimum.default: "Math::minimum({self}, {other})",
@@ -211,9 +211,9 @@ TABLE: dict[Any, Text] = {
             "({self} < Scalar(3)), {grad_output} / Scalar(6), V{{}})",
             aten.addcmul.default: "{self} + {value} * {tensor1} * {tensor2}",
             aten.addcdiv.default: "{self} + {value} * {tensor1} / {tensor2}",
-            aten.where.self: "Math::select({condition}, V{{}} + {self}, V{{}} + {other})",
+            aten.where.self: "Math::select({condition}, {self}, {other})",
             aten.masked_fill.Scalar: "Math::select({mask}, V{{}} + {value}, {self})",
-            aten.masked_fill.Tensor: "Math::select({mask}, V{{}} + {value}, {self})",
+            aten.masked_fill.Tensor: "Math::select({mask}, {value}, {self})",
             aten.logical_and.default: "{self} & {other}",
             aten.logical_or.default: "{self} | {other}",
             aten.logical_not.default: "!{self}",
@@ -221,6 +221,7 @@ TABLE: dict[Any, Text] = {
             aten.bitwise_or.Tensor: "{self} | {other}",
             aten.bitwise_not.default: "!{self}",
             aten.zeros_like.default: "V{{}}",
+            aten.empty_like.default: "V{{}}",
             aten.ones_like.default: "V{{}} + Scalar(1)",
         }.items()
     },
@@ -232,7 +233,10 @@ TABLE: dict[Any, Text] = {
 }
 """Every operation that a step, or the derivative of one, may use."""
 
-DERIVATIVES_ONLY = {operation for operation in TABLE if operation.name().endswith("_backward")}
+DERIVATIVES_ONLY = {
+    aten.empty_like.default,  # torch fills it
+    *(operation for operation in TABLE if operation.name().endswith("_backward")),
+}
 
 
 def function_names() -> str:

@@ -1,0 +1,54 @@
+"""From a step to a cell, with everything refused that no kernel can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lltm import contract
+from lltm.cells._check import check_step
+from lltm.cells._definition import Definition, scalars_of
+from lltm.cells._functor import functor
+
+
+def define(
+    step: Callable[..., Any], *, gates: int, states: int, split: bool = False, heads: int = 1
+) -> Definition:
+    """Make a recurrent cell from its step.
+
+    The pre-activations ``z`` are the weights' product with the hidden state and the input; the step
+    says what becomes of one element of them. It is plain PyTorch on tensors of one shape, without
+    in-place changes and without branches on their values, and returns the new states.
+
+    Args:
+        step: ``step(z, state, *, scalar=1.0) -> new_state``: ``z`` is a tuple of ``gates`` tensors,
+            ``state`` and the result are tuples of ``states`` tensors, the hidden state first. With
+            ``split`` it is ``step(z_input, z_recurrent, state)``. Numbers that may change without
+            compiling again are keyword-only arguments with defaults.
+        gates: number of gates, each with ``S`` rows in the weights.
+        states: number of states.
+        split: give the step the input's share of ``z`` and the recurrent one apart.
+        heads: number of blocks of the recurrent weights, which are then block-diagonal.
+
+    Raises:
+        StepError: the step is not elementwise, changes a tensor in place, takes the value of a
+            tensor, or uses an operation that has no text in C++; names the operation and its line.
+        TypeError, ValueError: an argument is not what it should be.
+
+    Example:
+        >>> def decaying(z, state, *, rate=0.5):
+        ...     return rate * state[0] + torch.tanh(z[0])
+        >>> cell = lltm.cells.define(decaying, gates=1, states=1)
+        >>> rnn = lltm.cells.Sequence(cell, input_features=3, state_size=8)
+        >>> output, (h,) = rnn(torch.randn(5, 2, 3))
+        >>> output.shape
+        torch.Size([5, 2, 8])
+    """
+    if not callable(step):
+        raise TypeError(f"step must be a function, got {type(step).__name__}")
+    for name, value in (("gates", gates), ("states", states), ("heads", heads)):
+        contract.check_size(name, value)
+    definition = Definition(step, gates, states, bool(split), heads, scalars_of(step))
+    check_step(step, definition.pieces, states, dict(definition.scalars))
+    functor(definition)
+    return definition

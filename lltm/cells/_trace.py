@@ -1,0 +1,350 @@
+"""From a step to its forward and backward formulas: one list of elementwise operations."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lltm.cells import _operations
+from lltm.cells._check import ELEMENTS, users_line, where_defined
+from lltm.cells._definition import Definition
+from lltm.cells._errors import StepError
+
+aten = torch.ops.aten
+ALIASES = {aten.detach.default, aten.clone.default, aten.alias.default}
+COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not"}
+
+
+# Scalars ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Scalars:
+    """The texts of a step's keyword arguments, and of what it computes from them, by value.
+
+    torch hands an operation's numbers through C++, where nothing but the value survives; so each
+    scalar gets a value of its own that nobody writes by hand.
+    """
+
+    texts: dict[float, str] = field(default_factory=dict)
+
+    def number(self, value: float, text: str) -> Scalar:
+        """A number that is known by its text."""
+        self.texts[float(value)] = text
+        self.texts[-float(value)] = f"-{text}"
+        if value:
+            self.texts[1 / float(value)] = f"(Scalar(1) / {text})"
+        return Scalar(value, text, self)
+
+    def text_of(self, value: float) -> str:
+        """In C++."""
+        if value in self.texts:
+            return self.texts[value]
+        if math.isnan(value):
+            return 'Scalar(__builtin_nan(""))'
+        if math.isinf(value):
+            return f"Scalar({'-' if value < 0 else ''}__builtin_inf())"
+        return f"Scalar({int(value) if float(value).is_integer() else repr(float(value))})"
+
+
+class Scalar(float):
+    """A number that remembers what it was computed from."""
+
+    def __new__(cls, value: float, text: str, scalars: Scalars) -> Scalar:
+        made = super().__new__(cls, value)
+        made.text, made.scalars = text, scalars
+        return made
+
+    text: str
+    scalars: Scalars
+
+    def _with(self, other: Any, operator: str, reverse: bool) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        texts = [self.text, self.scalars.text_of(other)]
+        values = [float(self), float(other)]
+        if reverse:
+            texts.reverse()
+            values.reverse()
+        first, second = values
+        result = {
+            "+": lambda: first + second,
+            "-": lambda: first - second,
+            "*": lambda: first * second,
+            "/": lambda: first / second,
+        }[operator]()
+        return self.scalars.number(result, f"({texts[0]} {operator} {texts[1]})")
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, "+", reverse=False)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with(other, "+", reverse=True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, "-", reverse=False)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, "-", reverse=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, "*", reverse=False)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(other, "*", reverse=True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with(other, "/", reverse=False)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._with(other, "/", reverse=True)
+
+    def _compared(self, other: object = None) -> bool:
+        raise StepError(
+            f"{users_line()}: a scalar of the step is compared, so that another value could take "
+            f"another path; choose with torch.where, or define a step for each"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _compared
+
+    def __neg__(self) -> Scalar:
+        return self.scalars.number(-float(self), f"(-{self.text})")
+
+
+def _scalars(definition: Definition, seed: int) -> tuple[Scalars, list[Scalar]]:
+    """Values near the defaults, so that what holds of those holds of these."""
+    scalars = Scalars()
+    made = []
+    for index, (_, default) in enumerate(definition.scalars):
+        off = 1e-4 * math.sqrt(2 + 3 * index + 7 * seed) / 3
+        made.append(scalars.number(default * (1 + off) + off, f"scalars[{index}]"))
+    return scalars, made
+
+
+# Values -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number of the formula.
+
+    Attributes:
+        name: what C++ calls it.
+        text: what it is computed by; empty for what comes from outside.
+        inputs: names of the values in ``text``.
+        is_mask: whether it is the result of a comparison.
+        is_zero: whether it is the constant 0.
+        from_gradient: whether it depends on a gradient.
+    """
+
+    name: str
+    text: str = ""
+    inputs: tuple[str, ...] = ()
+    is_mask: bool = False
+    is_zero: bool = False
+    from_gradient: bool = False
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A step and its derivative.
+
+    Attributes:
+        values: every value by its name, in an order in which they can be computed; first what
+            comes from outside: ``z[0]``.., ``state[0]``.., ``grad_state[0]``..
+        states: the new states' names.
+        d_z: the names of the pre-activations' gradients.
+        d_state: the names of the old states' gradients.
+    """
+
+    values: dict[str, Value]
+    states: tuple[str, ...]
+    d_z: tuple[str, ...]
+    d_state: tuple[str, ...]
+
+
+class _Builder:
+    """Turns a traced graph's nodes into values; equal ones become one."""
+
+    def __init__(self, definition: Definition, scalars: Scalars) -> None:
+        self.where = where_defined(definition.step)
+        self.scalars = scalars
+        self.values: dict[str, Value] = {}
+        self.names: dict[Any, str] = {}  # of a node's value
+        self.known: dict[str, str] = {}  # name by text
+
+    def outside(self, node: Any, name: str) -> None:
+        self.values[name] = Value(name, from_gradient=name.startswith("grad"))
+        self.names[node] = name
+
+    def add(self, node: Any) -> None:
+        """A node that calls an operation."""
+        if node.target is _GETITEM:  # of log_sigmoid's output and buffer
+            self.names[node] = self.names[node.args[0]]
+            return
+        arguments = self._arguments(node)
+        target = node.target
+        if target in ALIASES or self._is_times_one(target, arguments):
+            self.names[node] = str(arguments["self"])
+            return
+        if target not in _operations.TABLE:
+            raise StepError(
+                f"{self.where}: the derivative of the step uses {target.name().split('::')[1]}, "
+                f"which has no text in C++; write the step with other operations"
+            )
+        try:
+            text = _operations.TABLE[target](arguments)
+        except _operations.Unsupported as error:
+            name = target.name().split("::")[1]
+            raise StepError(f"{self.where}: {name} cannot be used here: {error}") from None
+        if (exp := self._exp_of_expm1(target, arguments)) is not None:
+            text = exp
+        if text in self.known:
+            self.names[node] = self.known[text]
+            return
+        inputs = tuple(name for name in self.values if _mentions(text, name))
+        self.values[node.name] = Value(
+            name=node.name,
+            text=text,
+            inputs=inputs,
+            is_mask=self._is_mask(target, inputs),
+            is_zero=text in ("V{}", "V{} + Scalar(0)"),
+            from_gradient=any(self.values[name].from_gradient for name in inputs),
+        )
+        self.names[node] = self.known[text] = node.name
+
+    def _arguments(self, node: Any) -> dict[str, Any]:
+        """By the schema's names, with defaults, as texts."""
+        found = {}
+        for index, argument in enumerate(node.target._schema.arguments):
+            if index < len(node.args):
+                value = node.args[index]
+            else:
+                value = node.kwargs.get(argument.name, argument.default_value)
+            found[argument.name] = self._text(value)
+        return found
+
+    def _text(self, value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            return self.names[value]
+        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+            return self.scalars.text_of(float(value))
+        return value
+
+    @staticmethod
+    def _is_times_one(target: Any, arguments: dict[str, Any]) -> bool:
+        exact = (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar)
+        if target is aten.pow.Tensor_Scalar:
+            return bool(arguments["exponent"] == _operations.ONE)
+        return target in exact and bool(arguments["other"] == _operations.ONE)
+
+    def _exp_of_expm1(self, target: Any, arguments: dict[str, Any]) -> str | None:
+        """Torch differentiates expm1 into expm1(x) + 1, which has lost exp(x) where x is low."""
+        adds = target in (aten.add.Tensor, aten.add.Scalar)
+        if not adds or arguments["other"] != _operations.ONE:
+            return None
+        text = self.values[arguments["self"]].text
+        return text.replace("expm1", "exp", 1) if text.startswith("Math::expm1(") else None
+
+    def _is_mask(self, target: Any, inputs: Sequence[str]) -> bool:
+        name = target.name().split("::")[1].split(".")[0]
+        bitwise = name.startswith("bitwise") and all(self.values[i].is_mask for i in inputs)
+        return name in COMPARISONS or bitwise
+
+
+def _mentions(text: str, name: str) -> bool:
+    """Whether a text has a name in it, as a whole word."""
+    start = text.find(name)
+    while start >= 0:
+        before, after = text[start - 1 : start], text[start + len(name) : start + len(name) + 1]
+        if not (before.isalnum() or before in ("_", ":") or after.isalnum() or after in ("_", "(")):
+            return True
+        start = text.find(name, start + 1)
+    return False
+
+
+def _getitem() -> Any:
+    import operator  # noqa: PLC0415 - for its identity alone
+
+    return operator.getitem
+
+
+_GETITEM = _getitem()
+
+
+# Tracing ----------------------------------------------------------------------------------------
+
+
+def trace(definition: Definition) -> Formula:
+    """The formula of a step and its derivative.
+
+    Raises:
+        StepError: an operation of the derivative has no text in C++, or a scalar decides what the
+            step does.
+    """
+    first, second = (_trace(definition, seed) for seed in (0, 1))
+    if first != second:
+        raise StepError(
+            f"{where_defined(definition.step)}: a scalar of the step is used in a way that cannot "
+            f"be followed; use +, -, * and / on it, and pass it to operations"
+        )
+    return first
+
+
+def _trace(definition: Definition, seed: int) -> Formula:
+    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - imports half of torch
+
+    scalars, values = _scalars(definition, seed)
+    pre, states = definition.pre_activations, definition.states
+
+    def joint(*tensors: Tensor) -> tuple[Tensor, ...]:
+        def step(*primals: Tensor) -> tuple[Tensor, ...]:
+            return definition.advance(primals[:pre], primals[pre:], values)
+
+        outputs, pullback, *_ = torch.func.vjp(step, *tensors[: pre + states])
+        return (*outputs, *pullback(tuple(tensors[pre + states :])))
+
+    generator = torch.Generator().manual_seed(0)
+    tensors = [
+        torch.rand(ELEMENTS, generator=generator, dtype=torch.float64)
+        for _ in range(pre + 2 * states)
+    ]
+    functional: Callable[..., Any] = torch.func.functionalize(joint, remove="mutations")
+    graph = make_fx(functional)(*tensors).graph
+    graph.eliminate_dead_code()
+    return _formula(graph, _Builder(definition, scalars), pre, states)
+
+
+def _formula(graph: Any, builder: _Builder, pre: int, states: int) -> Formula:
+    outside = iter(_outside(pre, states))
+    results: list[str] = []
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            builder.outside(node, next(outside))
+        elif node.op == "call_function":
+            builder.add(node)
+        elif node.op == "output":
+            results = [builder.names[each] for each in node.args[0]]
+        else:
+            raise StepError(
+                f"{builder.where}: the step uses a tensor that is not an argument of it; pass a "
+                f"number, or make it a keyword argument"
+            )
+    return Formula(
+        values=builder.values,
+        states=tuple(results[:states]),
+        d_z=tuple(results[states : states + pre]),
+        d_state=tuple(results[states + pre :]),
+    )
+
+
+def _outside(pre: int, states: int) -> Iterator[str]:
+    yield from (f"z[{index}]" for index in range(pre))
+    yield from (f"state[{index}]" for index in range(states))
+    yield from (f"grad_state[{index}]" for index in range(states))

@@ -1,0 +1,296 @@
+"""The functor of a cell: its text, and that it computes the step and its derivative.
+
+The text is compiled for one double at a time, so no kernel takes part.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from cells_cases import CELLS
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+
+from lltm import cells
+from lltm.cells._functor import functor
+
+pytestmark = pytest.mark.subprocess
+MATH = Path(__file__).with_name("cells_scalar_math.h")
+ENTRY = """
+extern "C" void forward_{index}(const double* in, double* out, const double* scalars) {{
+  using C = {struct}<ScalarMath>;
+  double z[C::kPre], state[C::kStates];
+  for (double& value : z) value = *in++;
+  for (double& value : state) value = *in++;
+  const auto forward = C::forward(z, state, scalars);
+  for (double value : forward.state) *out++ = value;
+  double grad[C::kStates];
+  for (double& value : grad) value = *in++;
+  const auto backward = C::backward(forward.saved, state, forward.state, grad, scalars);
+  for (double value : backward.d_z) *out++ = value;
+  for (double value : backward.d_state) *out++ = value;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Some cells' functors in one library."""
+
+    definitions: tuple[cells.Definition, ...]
+    library: ctypes.CDLL
+
+    @staticmethod
+    def of(definitions: Sequence[cells.Definition], folder: Path) -> Compiled:
+        parts = [MATH.read_text(encoding="utf-8")]
+        for index, definition in enumerate(definitions):
+            made = functor(definition)
+            entry = ENTRY.format(index=index, struct=made.struct)
+            parts.append(f"namespace cell_{index} {{\n{made.text}{entry}}}\n")
+        source, library = folder / "cells.cpp", folder / "cells.so"
+        source.write_text("\n".join(parts), encoding="utf-8")
+        command = [os.environ.get("CXX", "c++"), "-std=c++17", "-shared", "-fPIC", "-Wall"]
+        warnings = ["-Wno-unused-variable", "-Werror"]
+        files = [str(source), "-o", str(library)]
+        done = subprocess.run(
+            [*command, *warnings, *files], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr + "\n".join(parts)
+        return Compiled(tuple(definitions), ctypes.CDLL(str(library)))
+
+    def __call__(
+        self, index: int, inputs: Tensor, scalars: Sequence[float]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """For rows ``[z, state, grad_state]``: the new states, and gradients of z and states."""
+        definition = self.definitions[index]
+        pre, states = definition.pre_activations, definition.states
+        out = torch.empty(len(inputs), pre + 2 * states, dtype=torch.float64)
+        numbers = (ctypes.c_double * max(1, len(scalars)))(*scalars)
+        function = getattr(self.library, f"forward_{index}")
+        for row, result in zip(inputs, out, strict=True):
+            function(ctypes.c_void_p(row.data_ptr()), ctypes.c_void_p(result.data_ptr()), numbers)
+        return out.split([states, pre, states], dim=1)
+
+
+def expected(
+    definition: cells.Definition, inputs: Tensor, scalars: Sequence[float]
+) -> tuple[Tensor, Tensor, Tensor]:
+    pre, states = definition.pre_activations, definition.states
+    z, state, grad = (part.clone() for part in inputs.split([pre, states, states], dim=1))
+    z.requires_grad_()
+    state.requires_grad_()
+    new = definition.advance(z.unbind(1), state.unbind(1), scalars)
+    stacked = torch.stack(new, 1)
+    grads = torch.autograd.grad(stacked, (z, state), grad, materialize_grads=True)
+    return stacked.detach(), *grads
+
+
+def drawn(definition: cells.Definition, rows: int, scale: float, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    columns = definition.pre_activations + 2 * definition.states
+    return scale * torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+
+
+def assert_computes(compiled: Compiled, index: int, inputs: Tensor) -> None:
+    definition = compiled.definitions[index]
+    scalars = [1.25 * default + 0.05 for _, default in definition.scalars]
+    actual = compiled(index, inputs, scalars)
+    for a, e in zip(actual, expected(definition, inputs, scalars), strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return Compiled.of(tuple(CELLS.values()), tmp_path_factory.mktemp("functors"))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0], ids=["small", "large"])
+@pytest.mark.parametrize("index", range(len(CELLS)), ids=list(CELLS))
+def test_functors_of_the_cells(shipped: Compiled, index: int, scale: float) -> None:
+    """Small values and those where sigmoid and tanh are flat and exp overflows a float."""
+    definition = shipped.definitions[index]
+    inputs = drawn(definition, 200, scale)
+    inputs[0] = 0
+    if definition.name == "slstm":  # its normaliser n is positive
+        inputs[:, definition.pre_activations + 2].abs_().add_(0.1)
+    assert_computes(shipped, index, inputs)
+
+
+def test_the_text_is_the_same_every_time() -> None:
+    """It names the library in the cache."""
+    made = functor(CELLS["slstm"])
+    functor.cache_clear()
+    assert functor(CELLS["slstm"]) == made
+    assert functor(CELLS["slstm_heads"]) == made
+
+
+@pytest.mark.parametrize(
+    ("name", "saved", "direct"),
+    [("lltm", 3, False), ("lstm", 4, False), ("gru", 4, True), ("slstm", 4, False)],
+)
+def test_what_forward_keeps(name: str, saved: int, direct: bool) -> None:
+    """As few values as the hand-written kernels of these cells keep."""
+    text = functor(CELLS[name]).text
+    assert f"kSaved = {saved};" in text
+    assert f"kDirect = {str(direct).lower()};" in text
+
+
+def every_operation(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """What a step may use, in one."""
+    a, b = z
+    (h,) = state
+    terms = [
+        F.softplus(a),
+        F.softplus(a, beta=2.0, threshold=1.5),
+        F.elu(b, 0.3),
+        F.selu(b),
+        F.celu(a, 0.7),
+        F.relu(h),
+        F.relu6(3 * a),
+        F.silu(a),
+        F.leaky_relu(b, 0.1),
+        F.hardtanh(a, -0.5, 0.7),
+        F.hardsigmoid(2 * a).detach(),  # its derivative is a float's 1/6 in torch
+        F.softsign(b),
+        F.logsigmoid(a),
+        torch.where(a > 0, a * a, b.abs()),
+        torch.where((a > b) & ~(h > 0), 1.0, 0.5),
+        a.clamp(-0.5, 0.5) + b.clamp(min=0.1) + h.clamp(max=0.2),
+        a**2 + b**3 + (1 + a.abs()) ** -2 + (1 + b * b) ** 0.5 + (2 + a * a) ** -0.5,
+        torch.sqrt(1 + a * a) + torch.rsqrt(1 + b * b) + 1 / (1 + h * h),
+        torch.log(1 + a * a) + torch.log1p(b * b) + torch.expm1(a),
+        torch.lerp(a, b, torch.sigmoid(h)) + torch.lerp(a, b, 0.3),
+        torch.addcmul(a, b, h, value=0.5) + torch.addcdiv(a, b, 2 + h * h),
+        torch.maximum(a, b) + torch.minimum(a, h),
+        torch.sign(a) * b + a.detach() * b + torch.zeros_like(a) + torch.ones_like(b) * h,
+        (a - 1) + (1 - b) - 2 * h / 3,
+        a.masked_fill(b > 0.5, 0.25),
+    ]
+    total = terms[0]
+    for weight, term in enumerate(terms[1:]):
+        total = total + (0.1 + 0.01 * weight) * term
+    return (total,)
+
+
+def test_every_operation(tmp_path: Path) -> None:
+    definition = cells.define(every_operation, gates=2, states=1)
+    compiled = Compiled.of([definition], tmp_path)
+    assert_computes(compiled, 0, drawn(definition, 400, 1.5))
+
+
+def test_expm1_keeps_its_derivative_where_it_is_tiny(tmp_path: Path) -> None:
+    """torch's own is expm1(x) + 1, which is 0 for x below -37."""
+
+    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (torch.expm1(z[0]),)
+
+    compiled = Compiled.of([cells.define(step, gates=1, states=1)], tmp_path)
+    _, d_z, _ = compiled(0, torch.tensor([[-50.0, 0.0, 1.0]], dtype=torch.float64), [])
+    assert d_z.item() == pytest.approx(math.exp(-50), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (lambda z, rate: torch.where(z > 0, z, z) if rate > 0.5 else z, "compared"),
+        (lambda z, rate: z * math.exp(rate), "cannot be followed"),
+        (lambda z, rate: z ** (1 + rate), "the exponent must be a constant: -4.5"),
+        (lambda z, rate: z * torch.tensor(2.0), "lift_fresh"),
+    ],
+)
+def test_scalars_that_cannot_be_followed(body: Callable[..., Tensor], message: str) -> None:
+    def step(z: Sequence[Tensor], state: Sequence[Tensor], *, rate: float = 1.0) -> Tensor:
+        return body(z[0], rate)
+
+    with pytest.raises(cells.StepError, match=re.escape(message)):
+        cells.define(step, gates=1, states=1)
+
+
+# Random steps -----------------------------------------------------------------------------------
+
+UNARY: tuple[Callable[[Tensor], Tensor], ...] = (
+    torch.sigmoid,
+    torch.tanh,
+    F.elu,
+    F.softplus,
+    F.logsigmoid,
+    F.relu,
+    lambda x: torch.exp(-x.abs()),
+    lambda x: torch.log1p(x * x),
+    lambda x: torch.sqrt(1 + x * x),
+    lambda x: 0.5 * x + 0.25,
+)
+BINARY: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
+    torch.add,
+    torch.sub,
+    torch.maximum,
+    torch.minimum,
+    lambda x, y: torch.tanh(x) * y,
+    lambda x, y: x / (1 + y * y),
+    lambda x, y: torch.where(x > y, x, torch.tanh(y)),
+    lambda x, y: torch.lerp(x, y, torch.sigmoid(x)),
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A random elementwise step: instructions on all values so far, the last ones its states."""
+
+    gates: int
+    states: int
+    split: bool
+    instructions: tuple[tuple[int, int, int], ...]
+
+    def step(self, *arguments: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        values = [value for argument in arguments for value in argument]
+        for which, first, second in self.instructions:
+            x, y = values[first % len(values)], values[second % len(values)]
+            if which < len(UNARY):
+                values.append(UNARY[which](x))
+            else:
+                values.append(BINARY[which - len(UNARY)](x, y))
+        return tuple(torch.tanh(value) for value in values[-self.states :])
+
+    def define(self) -> cells.Definition:
+        return cells.define(self.step, gates=self.gates, states=self.states, split=self.split)
+
+
+NUMBER = st.integers(0, 60)
+PROGRAMS = st.builds(
+    Program,
+    gates=st.integers(2, 5),
+    states=st.integers(1, 4),
+    split=st.booleans(),
+    instructions=st.lists(
+        st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), NUMBER, NUMBER),
+        min_size=4,
+        max_size=14,
+    ).map(tuple),
+)
+
+
+@settings(
+    max_examples=3,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(programs=st.lists(PROGRAMS, min_size=8, max_size=8))
+def test_random_steps(programs: list[Program], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Several to a compilation, which takes longer than all the rest."""
+    definitions = [program.define() for program in programs]
+    compiled = Compiled.of(definitions, tmp_path_factory.mktemp("random"))
+    for index, definition in enumerate(definitions):
+        assert_computes(compiled, index, drawn(definition, 50, 1.5, seed=index))
