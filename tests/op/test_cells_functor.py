@@ -161,11 +161,11 @@ def every_operation(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tenso
         F.silu(a),
         F.leaky_relu(b, 0.1),
         F.hardtanh(a, -0.5, 0.7),
-        F.hardsigmoid(2 * a).detach(),  # its derivative is a float's 1/6 in torch
+        F.hardsigmoid(2 * a).detach(),  # in its derivative, torch has the 1 / 6 of a float
         F.softsign(b),
         F.logsigmoid(a),
         torch.where(a > 0, a * a, b.abs()),
-        torch.where((a > b) & ~(h > 0), 1.0, 0.5),
+        torch.where((a > b) & ~(h > 0), b, 0.5),
         a.clamp(-0.5, 0.5) + b.clamp(min=0.1) + h.clamp(max=0.2),
         a**2 + b**3 + (1 + a.abs()) ** -2 + (1 + b * b) ** 0.5 + (2 + a * a) ** -0.5,
         torch.sqrt(1 + a * a) + torch.rsqrt(1 + b * b) + 1 / (1 + h * h),
