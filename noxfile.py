@@ -142,7 +142,7 @@ def docs(session: nox.Session) -> None:
 def matrix(session: nox.Session) -> None:
     """Build, audit, test and time the rows of matrix.toml; `-- --help` lists the options."""
     install_torchproof(session)
-    session.run("python", "-m", "torchproof", *session.posargs)
+    session.run("torchproof", *session.posargs)
 
 
 @nox.session
@@ -159,35 +159,35 @@ def bench(session: nox.Session) -> None:
 def page(session: nox.Session) -> None:
     """Look at the matrix's report in headless Chromium, wide and narrow: `-- [FILE]`."""
     install_torchproof(session, "page")
-    session.run("python", "-m", "torchproof.report.page.check", *session.posargs)
+    session.run("torchproof", "page", *session.posargs)
 
 
 @nox.session
 def crossload(session: nox.Session) -> None:
     """Load every wheel into every torch; fails where the audit predicted something else."""
     install_torchproof(session)
-    session.run("python", "-m", "torchproof.crossload", *session.posargs)
+    session.run("torchproof", "crossload", *session.posargs)
 
 
 @nox.session
 def conda(session: nox.Session) -> None:
     """Build, test and install the conda packages, with or without conda; `-- --help`."""
     install_torchproof(session, "conda")
-    session.run("python", "-m", "torchproof.conda", *session.posargs)
+    session.run("torchproof", "conda", *session.posargs)
 
 
 @nox.session
 def audit(session: nox.Session) -> None:
     """Audit the ABI of binaries: `nox -s audit -- FILE... [--json] [--against TORCH_DIR...]`."""
     install_torchproof(session)
-    session.run("python", "-m", "torchproof.audit", *session.posargs)
+    session.run("torchproof", "audit", *session.posargs)
 
 
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Build the sdist and this platform's wheel into dist/; compare, tag, audit, describe them."""
     install_torchproof(session, "release")
-    session.run("python", "-m", "torchproof.release", "build")
+    session.run("torchproof", "release", "build")
 
 
 @nox.session(name="wheel-tests")
@@ -203,7 +203,7 @@ def wheel_tests(session: nox.Session) -> None:
 def release_check(session: nox.Session) -> None:
     """Check the version, the changelog and the files in dist/; `-- --tag v0.1.0 --json`."""
     install_torchproof(session, "release")
-    session.run("python", "-m", "torchproof.release", "check", *session.posargs)
+    session.run("torchproof", "release", "check", *session.posargs)
 
 
 @nox.session(name="other-platforms")
@@ -232,14 +232,14 @@ def compilers(session: nox.Session) -> None:
 def platforms(session: nox.Session) -> None:
     """Print the platforms that wheels are built for, as JSON."""
     install_torchproof(session, "release")
-    session.run("python", "-m", "torchproof.release", "platforms")
+    session.run("torchproof", "release", "platforms")
 
 
 @nox.session(name="release-notes")
 def release_notes(session: nox.Session) -> None:
     """Write the changelog's entry of this version to build/notes.md."""
     install_torchproof(session, "release")
-    session.run("python", "-m", "torchproof.release", "notes")
+    session.run("torchproof", "release", "notes")
 
 
 @nox.session

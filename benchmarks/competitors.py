@@ -25,7 +25,7 @@ SHIPPED_FLAGS = ("-O3", "-g0")
 """What build_support/library.py optimises with."""
 
 
-class NotHere(Exception):  # noqa: N818 - what a report says, not a fault
+class NotHere(Exception):
     """Why a competitor cannot compute a row here."""
 
 

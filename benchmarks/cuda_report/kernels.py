@@ -33,7 +33,7 @@ NAMESPACE = re.compile(r"(\(anonymous namespace\)|\b\w+)::")
 GATES = "LltmGates<DeviceMath>, "
 
 
-class NotCompiled(Exception):  # noqa: N818 - what a user reads, not a fault of the tool
+class NotCompiled(Exception):
     """Nvcc or the disassembler is missing, or failed; the message says which and what to do."""
 
 

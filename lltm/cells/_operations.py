@@ -23,7 +23,7 @@ ZERO = "Scalar(0)"
 ONE = "Scalar(1)"
 
 
-class Unsupported(ValueError):  # noqa: N818 - becomes a StepError, which knows the line
+class Unsupported(ValueError):
     """An operation has an entry, but not with these arguments; the message says which."""
 
 

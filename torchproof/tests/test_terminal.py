@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from rich.console import Console
 from torchproof.conda.steps import Steps
 from torchproof.machine.inventory import Interpreter, Machine
@@ -52,3 +56,21 @@ def test_a_step_is_printed_as_it_is_named() -> None:
 
 def test_a_message_is_printed_as_it_is() -> None:
     assert printed(lambda console: console.print(MESSAGE), terminal.console) == f"{MESSAGE}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["list"], ["expand"], ["doctor", "--json", "undefined symbol: f"]]
+)
+def test_a_reader_that_ends_first_is_no_error(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "torchproof", *arguments],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode not in (0, 2)

@@ -6,9 +6,13 @@ from torchproof.interrupts import INTERRUPTED  # before the imports that are slo
 
 # isort: split
 import importlib
+import os
+import signal
 import sys
 
 RUN = "torchproof.matrix"
+# As a shell reports a program that SIGPIPE has ended.
+BROKEN_PIPE = 128 + signal.SIGPIPE
 # A command, the module whose main() does it, and what is put before the user's own arguments.
 COMMANDS = {
     "run": (RUN, (), "build, audit, load, test and time the rows of matrix.toml"),
@@ -33,16 +37,27 @@ def usage() -> str:
     return "\n".join(["torchproof COMMAND [--help] ...", "", *lines])
 
 
-def main(argv: list[str] | None = None) -> int:
+def command(argv: list[str]) -> int:
     """Run a command; options without one are those of `run`."""
-    given = sys.argv[1:] if argv is None else argv
-    if given[:1] in (["-h"], ["--help"]):
+    if argv[:1] in (["-h"], ["--help"]):
         print(usage())
         return 0
-    name, rest = (given[0], given[1:]) if given and given[0][:1] != "-" else ("run", given)
+    name, rest = (argv[0], argv[1:]) if argv and argv[0][:1] != "-" else ("run", argv)
     if name not in COMMANDS:
         print(f"torchproof: there is no command {name!r}\n\n{usage()}", file=sys.stderr)
         return 2
     module, before, _ = COMMANDS[name]
     code: int = importlib.import_module(module).main([*before, *rest])
+    return code
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command, which ends without a word where its reader has: `torchproof list | head`."""
+    try:
+        code = command(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
     return code

@@ -16,6 +16,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from torchproof.audit import unpack
 from torchproof.audit.elf import is_elf
 from torchproof.audit.text import printable, shorten
+from torchproof.errors import TorchproofError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
 
-class ArtifactError(ValueError):
+class ArtifactError(TorchproofError):
     """The file cannot be audited; the message says what was expected, what came and what to do."""
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from torchproof.audit.text import printable
+from torchproof.errors import TorchproofError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ SHN_UNDEF, SHN_ABS = 0, 0xFFF1
 VERSION_INDEX = 0x7FFF  # the top bit of a .gnu.version entry says "hidden"
 
 
-class NotElfError(ValueError):
+class NotElfError(TorchproofError):
     """The file is no ELF shared library, or is damaged."""
 
 

@@ -6,11 +6,13 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torchproof.errors import TorchproofError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class NotTorchError(ValueError):
+class NotTorchError(TorchproofError):
     """The folder holds no installed torch."""
 
 

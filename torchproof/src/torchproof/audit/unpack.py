@@ -16,6 +16,7 @@ from conda_package_streaming.package_streaming import tar_generator
 from conda_package_streaming.package_streaming import zstd as zstandard
 
 from torchproof.audit.text import shorten
+from torchproof.errors import TorchproofError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ class Limits:
 LIMITS = Limits()
 
 
-class UnpackError(ValueError):
+class UnpackError(TorchproofError):
     """The archive is damaged, or unpacks to more than the limits, or out of its folder."""
 
 

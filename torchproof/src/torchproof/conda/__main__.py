@@ -13,22 +13,16 @@ from rich.text import Text
 
 from torchproof import config, terminal
 from torchproof.conda import build, facts, rendered, variants
-from torchproof.conda.build import BuildFailed
-from torchproof.conda.channel import ChannelFailed
-from torchproof.conda.local import NoCompiler
 from torchproof.conda.results import tables
 from torchproof.conda.run import run
 from torchproof.conda.session import session
-from torchproof.conda.solving import Unsolvable
 from torchproof.conda.steps import Steps
-from torchproof.conda.targets import NoInterpreter
-from torchproof.conda.wheels import NoWheel
+from torchproof.errors import TorchproofError
 from torchproof.files import write_json
-from torchproof.lock import BusyError, held
+from torchproof.lock import held
 
 FOLDER = config.ROOT / "build" / "conda"
 GOLDEN = config.ROOT / "torchproof" / "tests" / "golden"
-STOPPED = (BuildFailed, BusyError, ChannelFailed, NoCompiler, NoInterpreter, NoWheel, Unsolvable)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -79,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with held(FOLDER), steps.running():
             results = run(session(FOLDER, chosen.tool, chosen.native, steps))
-    except STOPPED as error:
+    except TorchproofError as error:
         console.print(f"error: {error}", style="red")
         return 2
     except KeyboardInterrupt:

@@ -17,6 +17,7 @@ from torchproof import config
 from torchproof.conda import rendered, variants
 from torchproof.conda.facts import RECIPE
 from torchproof.conda.log import Log
+from torchproof.errors import TorchproofError
 from torchproof.files import write_atomically
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ CUDA = "cuda_compiler_version"
 LOCAL_ARCHITECTURES = "12.0+PTX"
 
 
-class BuildFailed(Exception):  # noqa: N818  # read by the user as the reason the session stops
+class BuildFailed(TorchproofError):
     """A package cannot be built; the message names it and its log."""
 
 

@@ -20,6 +20,7 @@ from rattler_build import (
 from torchproof.conda import wheels
 from torchproof.conda.log import Log
 from torchproof.config import series
+from torchproof.errors import TorchproofError
 from torchproof.files import read_json, text_hash, tool_hash, write_json
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ WHEEL_SOURCES = (
 )
 
 
-class ChannelFailed(Exception):  # noqa: N818  # read by the user as the reason the session stops
+class ChannelFailed(TorchproofError):
     """A part of the channel cannot be made; the message says which, and where its log is."""
 
 
@@ -91,7 +92,7 @@ class Channel:
             unpacked = folder / wheel.name.partition("-")[0]
             try:
                 package = wheels.package(wheel, target, unpacked, self.folder, glibc)
-            except (OSError, ValueError, RattlerBuildError) as error:
+            except (OSError, ValueError, TorchproofError, RattlerBuildError) as error:
                 raise ChannelFailed(f"{wheel.name} cannot be made a package: {error}") from None
             wheels.forget(wheel, unpacked)
             made.append(package)

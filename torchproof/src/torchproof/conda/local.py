@@ -6,6 +6,7 @@ import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torchproof.errors import TorchproofError
 from torchproof.machine.inventory import Nvcc, find_nvcc
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from torchproof.machine.inventory import Machine
 
 
-class NoCompiler(Exception):  # noqa: N818  # read by the user as the reason the session stops
+class NoCompiler(TorchproofError):
     """Nothing can be compiled here; the message says what to install."""
 
 

@@ -11,6 +11,7 @@ import rattler
 from rattler.exceptions import SolverError
 from rattler.virtual_package import VirtualPackage, VirtualPackageOverrides
 
+from torchproof.errors import TorchproofError
 from torchproof.files import text_hash
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
 
-class Unsolvable(Exception):  # noqa: N818  # the answer "no such environment", not a fault of the tool
+class Unsolvable(TorchproofError):
     """There is no such environment; the message names the constraint in the way."""
 
 

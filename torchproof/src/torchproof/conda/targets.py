@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchproof.config import series
+from torchproof.errors import TorchproofError
 from torchproof.machine.inventory import interpreters_folder
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 SHARED_PREFIX = Path("/usr")
 
 
-class NoInterpreter(Exception):  # noqa: N818  # read by the user as the reason the session stops
+class NoInterpreter(TorchproofError):
     """No CPython of this machine can be made a conda package; the message says what to do."""
 
 

@@ -21,6 +21,7 @@ from rattler_build import assemble_package
 from torchproof.audit.torches import find_torch
 from torchproof.conda import rendered
 from torchproof.config import project, series
+from torchproof.errors import TorchproofError
 from torchproof.machine import device_code, stubs
 from torchproof.machine.environments import NVIDIA, torch_requirements
 
@@ -46,7 +47,7 @@ LARGE = 1 << 20
 PLACEHOLDER = "/python"
 
 
-class NoWheel(Exception):  # noqa: N818  # read by the user as the reason the session stops
+class NoWheel(TorchproofError):
     """A wheel cannot be had; the message says which."""
 
 

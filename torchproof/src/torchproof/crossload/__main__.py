@@ -20,9 +20,10 @@ from rich.text import Text
 
 from torchproof import config, terminal
 from torchproof.crossload import GridCell, Prober, Wheel
+from torchproof.errors import TorchproofError
 from torchproof.files import write_json
-from torchproof.lock import BusyError, held
-from torchproof.machine.environments import EnvironmentFailed, Maker, installer
+from torchproof.lock import held
+from torchproof.machine.environments import Maker, installer
 from torchproof.machine.inventory import this_machine
 from torchproof.machine.processes import Processes, Stopped
 from torchproof.matrix import BUILD
@@ -177,7 +178,7 @@ def main(argv: list[str] | None = None) -> int:
         session = CrossloadSession(matrix, machine, machine.default, maker, builder, processes)
         with held(BUILD):
             grid = run(session, torches, console)
-    except (config.ConfigError, EnvironmentFailed, BuildFailed, BusyError, OSError) as error:
+    except (TorchproofError, OSError) as error:
         console.print(f"error: {error}", style="red")
         return 2
     except (KeyboardInterrupt, Stopped):

@@ -14,10 +14,9 @@ from packaging.tags import sys_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from torchproof import terminal
-from torchproof.audit.artifact import LIBRARY, ArtifactError
+from torchproof.audit.artifact import LIBRARY
 from torchproof.audit.report import COLOURS
 from torchproof.audit.text import shorten
-from torchproof.audit.torches import NotTorchError
 from torchproof.doctor.diagnose import diagnose
 from torchproof.doctor.here import look
 from torchproof.doctor.libraries import FAILS, installed, of_file
@@ -92,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         answer = _answer(options)
-    except (TorchproofError, NotTorchError, ArtifactError) as error:
+    except TorchproofError as error:
         print(f"doctor: {error}", file=sys.stderr)
         return BAD_INPUT
     if options.json:

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 from torchproof.audit.torches import find_torch
 from torchproof.config import HOST, PATH, ROOT, project, read_toml, series
+from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, text_hash, write_sealed
 from torchproof.machine import stubs
 
@@ -40,7 +41,7 @@ FREE_BYTES = 6 << 30
 KEEP_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
-class EnvironmentFailed(Exception):  # noqa: N818  # read in the report: "environment failed: ..."
+class EnvironmentFailed(TorchproofError):
     """The environment could not be made; the message says why, in one sentence."""
 
 

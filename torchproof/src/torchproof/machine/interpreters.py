@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from torchproof import config
 from torchproof.config import series
+from torchproof.errors import TorchproofError
 from torchproof.machine.inventory import Interpreter, find_pythons, interpreters_folder
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ TRIPLET = "x86_64-linux-gnu"
 LOADED_FIRST = ("libstdc++.so.6", "librt.so.1")
 
 
-class NotOffered(Exception):  # noqa: N818  # the reason a CPython is not fetched
+class NotOffered(TorchproofError):
     """No package has the interpreter; the message says why, in one sentence."""
 
 

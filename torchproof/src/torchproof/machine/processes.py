@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SUPERVISE = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervise.py")))
 
 
-class Stopped(Exception):  # noqa: N818  # not an error: the user pressed Ctrl-C
+class Stopped(Exception):  # not an error: the user pressed Ctrl-C
     """The run is being stopped; nothing more is started."""
 
 

@@ -17,6 +17,7 @@ from torchproof import config, terminal
 from torchproof.audit.audit import audit
 from torchproof.audit.policy import default_policy
 from torchproof.conda.variants import package_version
+from torchproof.errors import TorchproofError
 from torchproof.files import write_atomically
 from torchproof.release import platforms, sbom, tags, version
 from torchproof.release.build import build, differences, epoch
@@ -59,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         if chosen.command == "notes":
             return write_notes(console)
         return check_release(chosen, console)
-    except ReleaseError as error:
+    except TorchproofError as error:
         console.print(f"error: {error}", style="red")
         return 2
 

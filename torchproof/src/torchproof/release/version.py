@@ -11,6 +11,7 @@ from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from torchproof.conda.variants import package_version, recipe_version
 from torchproof.config import ROOT, project
+from torchproof.errors import TorchproofError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 CHANGELOG = ROOT / "CHANGELOG.md"
 
 
-class ReleaseError(Exception):
+class ReleaseError(TorchproofError):
     """What keeps this from being a release, in one sentence that names the file."""
 
 

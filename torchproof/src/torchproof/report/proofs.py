@@ -27,7 +27,7 @@ TIERS = ("local", "pr")
 RECORDS = ("docs/proofs", "docs/benchmarks", "docs/benchmarks.md", "README.md")
 
 
-class Unrecordable(TorchproofError):  # noqa: N818 - shown as a reason
+class Unrecordable(TorchproofError):
     """Why a run is no record, as one sentence."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchproof.config import ROOT, Matrix, project, series
+from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, sha256, source_hash, text_hash, write_sealed
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ LEFT_OUT = shutil.ignore_patterns(
 BUILD_WHEEL = ("-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "-o")
 
 
-class BuildFailed(Exception):  # noqa: N818  # read in the report: "build failed: ..."
+class BuildFailed(TorchproofError):
     """The wheel could not be built; the message says why, in one sentence."""
 
 

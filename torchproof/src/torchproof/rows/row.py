@@ -19,12 +19,13 @@ from torchproof.audit.policy import default_policy
 from torchproof.audit.report import render, to_json
 from torchproof.audit.system import system_ceilings
 from torchproof.config import ROOT, Matrix, project, series
+from torchproof.errors import TorchproofError
 from torchproof.files import source_hash, text_hash
 from torchproof.machine import levels, processor
-from torchproof.machine.environments import KEEP_BYTECODE, Environment, EnvironmentFailed, Maker
+from torchproof.machine.environments import KEEP_BYTECODE, Environment, Maker
 from torchproof.machine.processes import Stopped
 from torchproof.rows import results
-from torchproof.rows.build import Artifact, Builder, BuildFailed, Recipe, recipe
+from torchproof.rows.build import Artifact, Builder, Recipe, recipe
 from torchproof.rows.results import FAILED, PASSED
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ if __name__ == "__main__":
 """
 
 
-class RowFailed(Exception):  # noqa: N818  # a row's outcome, not an error of the tool
+class RowFailed(TorchproofError):
     """A phase failed; the message is what the report says."""
 
 
@@ -175,7 +176,7 @@ class RowRun:
     def _failing(self) -> Iterator[None]:
         try:
             yield
-        except (RowFailed, EnvironmentFailed, BuildFailed, OSError) as error:
+        except (TorchproofError, OSError) as error:
             self._keep(status=FAILED, reason=f"{self.phase}: {error}")
         except Stopped:
             raise
@@ -245,10 +246,7 @@ class RowRun:
                 cuda=row.cuda,
                 cuda_architectures=self.tools.matrix.architectures(row.cuda),
             )
-            try:
-                report = audit(Path(artifact.path), policy, [environment.site_packages])
-            except ValueError as error:
-                raise RowFailed(str(error)) from error
+            report = audit(Path(artifact.path), policy, [environment.site_packages])
             with self._log("audit").open("w", encoding="utf-8") as file:
                 render(report, terminal.console(file=file, width=120))
             self._set(audit=json.loads(to_json([report]))[0])
