@@ -152,6 +152,9 @@ def bench(session: nox.Session) -> None:
     install_torchproof(session)
     session.install(f"torch=={TORCH}")
     install_lltm(session)
+    # A competitor that cannot be installed is reported as not run.
+    for competitor in ("jax", "onnx", "onnxruntime"):
+        session.run("python", "-m", "pip", "install", competitor, success_codes=range(256))
     session.run("python", "-m", "benchmarks.runs", *session.posargs)
 
 

@@ -74,6 +74,7 @@ def test_race(held: Contest, entrant: str, benchmark: Any) -> None:
             backend=competitor.backend,
             saved_bytes=held.saved_bytes.get(entrant),
             high_water_bytes=held.high_water_bytes.get(entrant),
+            compile_seconds=held.compile_seconds.get(entrant),
         )
     else:
         benchmark.extra_info.update(kind="floor", backend=None)

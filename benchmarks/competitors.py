@@ -15,18 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 
 import lltm
-from benchmarks.workloads import NEEDS, Outputs, Problem, Row
+from benchmarks import jax_scan, onnx_lstm
+from benchmarks.workloads import INFERENCE, NEEDS, Foreign, Outputs, Problem, Row, Share
 from lltm import _library, reference
 
-OURS, OTHER, LSTM = "ours", "other", "lstm"
+OURS, STREAM, OTHER, LSTM = "ours", "stream", "other", "lstm"
 """Kinds. An LSTM computes something else, with four gates; all others compute the LLTM and are
-checked against the reference before they are timed."""
+checked against the reference before they are timed. A stream is ours, with its weights packed
+before the clock starts."""
 SHIPPED_FLAGS = ("-O3", "-g0")
 """What build_support/library.py optimises with."""
-
-
-class NotHere(Exception):
-    """Why a competitor cannot compute a row here."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,20 @@ class Competitor:
         ops: ``cell``, ``sequence`` or both.
         problem: makes its share of a row.
         source: one line on what it is.
+        races: whether it takes part in a row of its ops; the table in docs/benchmarks.md shows it.
     """
 
     name: str
     kind: str
     backend: str | None
     ops: tuple[str, ...]
-    problem: Callable[[Row], Problem]
+    problem: Callable[[Row], Share]
     source: str
+    races: Callable[[Row], bool] = lambda row: True
+
+    def takes_part(self, row: Row) -> bool:
+        """Whether the row is one that it races in."""
+        return row.case.op in self.ops and self.races(row)
 
 
 def arguments(row: Row) -> Arguments:
@@ -188,7 +192,32 @@ def _lstm(row: Row) -> Problem:
     return Problem(run, known, leaves)
 
 
+# Other frameworks ---------------------------------------------------------------------------------
+
+
+def _scanned(unroll: int) -> Callable[[Row], Share]:
+    return lambda row: jax_scan.problem(row, arguments(row), unroll)
+
+
+def _onnx(row: Row) -> Share:
+    return onnx_lstm.problem(row, arguments(row))
+
+
 # lltm ---------------------------------------------------------------------------------------------
+
+
+def _stream(row: Row) -> Share:
+    """One step after another, the states kept from call to call."""
+    args = arguments(row)
+    stream = lltm.LLTMStream([(args.weights, args.bias)], row.case.batch, args.alpha)
+    initial = args.h.unsqueeze(0), args.c.unsqueeze(0)
+
+    def tensors() -> list[Tensor]:
+        stream.reset(initial)
+        stream.step(args.input)
+        return [state[0] for state in stream.state]
+
+    return Foreign(lambda: stream.step(args.input), tensors)
 
 
 def by_lltm(backend: str | None) -> Callable[[Row], Problem]:
@@ -217,6 +246,38 @@ OTHERS = (
     ),
     Competitor("lstm", LSTM, None, BOTH, _lstm, "nn.LSTMCell or nn.LSTM"),
 )
+FRAMEWORKS = (
+    *(
+        Competitor(
+            f"jax {unroll}",
+            OTHER,
+            None,
+            ("sequence",),
+            _scanned(unroll),
+            f"JAX's lax.scan under jit, unrolled by {unroll}",
+        )
+        for unroll in (1, 4)
+    ),
+    Competitor(
+        "onnxruntime",
+        OTHER,
+        None,
+        BOTH,
+        _onnx,
+        "ONNX Runtime's LSTM kernel, its forget gate saturated",
+        # Its LSTM kernel knows no other type, and no gradient.
+        races=lambda row: row.work == INFERENCE and row.dtype == torch.float32,
+    ),
+)
+STREAMED = Competitor(
+    "stream",
+    STREAM,
+    None,
+    ("cell",),
+    _stream,
+    "lltm.LLTMStream, its weights packed before",
+    races=lambda row: row.work == INFERENCE,
+)
 ATEN = Competitor("aten", OTHER, "aten", BOTH, by_lltm("aten"), "the tutorial's C++, of ATen ops")
 NATIVE = Competitor("native", OURS, "jit", BOTH, by_lltm("jit"), "lltm's kernels, native binding")
 
@@ -243,17 +304,11 @@ def everyone() -> tuple[Competitor, ...]:
     found = {backend.name for backend in lltm.backends.available()}
     composed = (ATEN,) if ATEN.backend in found else ()
     native = (NATIVE,) if NATIVE.backend in found else ()
-    return (*OTHERS, *composed, installed(), *native)
+    return (*OTHERS, *FRAMEWORKS, *composed, installed(), *native, STREAMED)
 
 
 ROUNDING = 4.0
 """How many times eager's own error a result may have where that error passes the table."""
-
-
-def _results(problem: Problem, row: Row) -> list[Tensor]:
-    # Clones, because a replayed CUDA graph overwrites the outputs of the call before.
-    outputs = [output.detach().clone() for output in problem.call()]
-    return [*outputs, *(problem.gradients() if row.work.grad else ())]
 
 
 @functools.lru_cache(maxsize=1)
@@ -261,8 +316,8 @@ def _yardstick(row: Row) -> tuple[list[Tensor], list[float]]:
     """The row's results in float64, from the same numbers, and eager's error in each."""
     args = arguments(row)
     leaves = args.map(lambda tensor: tensor.detach().double().requires_grad_(tensor.requires_grad))
-    exact = _results(asking(row.case.reference, leaves), row)
-    eager = _results(_eager(row), row)
+    exact = asking(row.case.reference, leaves).results(grad=row.work.grad)
+    eager = _eager(row).results(grad=row.work.grad)
     errors = [_error(rounded, truth) for rounded, truth in zip(eager, exact, strict=True)]
     return exact, errors
 
@@ -273,7 +328,7 @@ def _error(result: Tensor, exact: Tensor) -> float:
     return float((result.detach().double() - exact.detach()).square().mean().sqrt())
 
 
-def check(competitor: Competitor, problem: Problem, row: Row) -> None:
+def check(competitor: Competitor, problem: Share, row: Row) -> None:
     """Compare outputs, and gradients where the row has any, with the reference in float64.
 
     The tolerance table holds. It is made for short sequences: a long one carries a rounding error
@@ -283,7 +338,7 @@ def check(competitor: Competitor, problem: Problem, row: Row) -> None:
     Raises:
         AssertionError: a result is further off, or, for an LSTM, not finite.
     """
-    results = _results(problem, row)
+    results = problem.results(grad=row.work.grad)
     if competitor.kind == LSTM:
         assert all(bool(torch.isfinite(result).all()) for result in results)
         return

@@ -48,7 +48,7 @@ def _competitors(config: pytest.Config) -> list[Competitor]:
 
 
 def _takes_part(competitor: Competitor, row: Row, scope: str) -> bool:
-    if row.case.op not in competitor.ops:
+    if not competitor.takes_part(row):
         return False
     slow = competitor.name in SLOW and row.case.op == "sequence"
     return not slow or scope == "cuda" or (scope == "full" and row.dtype == torch.float32)

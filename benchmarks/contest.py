@@ -12,9 +12,10 @@ import memory
 import torch
 
 from benchmarks import floors
-from benchmarks.competitors import Competitor, NotHere, check
+from benchmarks.competitors import Competitor, check
+from benchmarks.not_here import NotHere
 from benchmarks.racing import Prepare, race, stopwatch
-from benchmarks.workloads import Problem, Row
+from benchmarks.workloads import Foreign, Problem, Row, Share
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Contest:
         seconds: by competitor and floor, seconds per call, one entry a round.
         saved_bytes: by competitor, what autograd keeps for the backward pass.
         high_water_bytes: by competitor, the most that is held at one time.
+        compile_seconds: by competitor, how long its first result took beyond a later one.
         wrong: by competitor, why its result was not accepted; it was not timed.
         not_run: by competitor, why it cannot compute the row here.
     """
@@ -38,6 +40,7 @@ class Contest:
     seconds: dict[str, list[float]] = field(default_factory=dict)
     saved_bytes: dict[str, int] = field(default_factory=dict)
     high_water_bytes: dict[str, int] = field(default_factory=dict)
+    compile_seconds: dict[str, float] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
 
@@ -74,7 +77,7 @@ def hold(
     entrants: dict[str, Prepare] = {}
     with setting(row):
         for competitor in competitors:
-            if row.case.op not in competitor.ops:
+            if not competitor.takes_part(row):
                 continue
             try:
                 problem = competitor.problem(row)
@@ -86,6 +89,8 @@ def hold(
                 contest.wrong[competitor.name] = str(error)
                 continue
             entrants[competitor.name] = _prepare(row, problem)
+            if isinstance(problem, Foreign) and problem.compile_seconds is not None:
+                contest.compile_seconds[competitor.name] = problem.compile_seconds
         found = floors.of(row) if with_floors else {}
         entrants |= {name: prepare for name, (prepare, _) in found.items()}
         times = race(entrants, seconds, stopwatch(row))
@@ -95,7 +100,7 @@ def hold(
     return contest
 
 
-def _prepare(row: Row, problem: Problem) -> Prepare:
+def _prepare(row: Row, problem: Share) -> Prepare:
     return lambda count: row.work.calls(problem, count)
 
 
@@ -104,7 +109,9 @@ def weigh(contest: Contest, competitors: Sequence[Competitor]) -> None:
     with setting(contest.row):
         for competitor in competitors:
             if competitor.name in contest.seconds:
-                _weigh(contest, competitor.name, competitor.problem(contest.row))
+                problem = competitor.problem(contest.row)
+                if isinstance(problem, Problem):
+                    _weigh(contest, competitor.name, problem)
 
 
 def _weigh(contest: Contest, name: str, problem: Problem) -> None:

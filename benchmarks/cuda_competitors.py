@@ -20,13 +20,13 @@ from benchmarks.competitors import (
     OTHERS,
     OURS,
     Competitor,
-    NotHere,
     arguments,
     asking,
     by_lltm,
     compiled,
     problem_of,
 )
+from benchmarks.not_here import NotHere
 from benchmarks.workloads import INFERENCE, TRAINING_STEP, Outputs, Problem, Row
 from lltm import _library, jit
 from lltm.functional import lltm_cell, lltm_sequence

@@ -78,5 +78,7 @@ double run(double flops, int threads) {
 extern "C" {
 double fma_float32(double flops, int threads) { return run<float>(flops, threads); }
 double fma_float64(double flops, int threads) { return run<double>(flops, threads); }
+// Products of float16 are summed in float.
+double fma_float16(double flops, int threads) { return run<float>(flops, threads); }
 double fma_bfloat16(double flops, int threads) { return run<Bfloat16>(flops, threads); }
 }

@@ -18,8 +18,8 @@ from benchmarks.workloads import Call, Row
 BLOCK_SECONDS = 2e-3
 """Calls shorter than this are timed several at a time."""
 WARM_UP_SECONDS = 0.03
-WARM_UP_CALLS = 3
-ROUNDS = (7, 200)
+WARM_UP_CALLS = 2
+ROUNDS = (5, 200)
 """Fewest and most."""
 
 Clock = Callable[[], float]

@@ -13,7 +13,7 @@ import torch
 from cases import BENCHMARK_CASES, Case, cotangents
 from torch import Tensor
 
-DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 THREADS = (1, 2)
 NEEDS = {
     "cell": (False, True, True, True, True),
@@ -45,6 +45,63 @@ class Problem:
         outputs = self.call()
         return torch.autograd.grad(outputs, self.leaves, cotangents(outputs))
 
+    def results(self, *, grad: bool) -> list[Tensor]:
+        """The outputs, and the gradients where they are wanted."""
+        # Clones, because a replayed CUDA graph overwrites the outputs of the call before.
+        outputs = [output.detach().clone() for output in self.call()]
+        return [*outputs, *(self.gradients() if grad else ())]
+
+    def backward(self, count: int) -> list[Call]:
+        """A fresh graph for each call: a second walk over one would find its tensors cached."""
+        graphs = [self.call() for _ in range(count)]
+        grads = cotangents(graphs[0])
+        return [
+            lambda graph=graph: torch.autograd.grad(graph, self.leaves, grads) for graph in graphs
+        ]
+
+    def training_step(self) -> Call:
+        """Forward and backward, ready to be timed any number of times."""
+        grads = cotangents(self.call())
+        return lambda: torch.autograd.grad(self.call(), self.leaves, grads)
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """One competitor's share of a row outside torch's autograd; its memory is not weighed.
+
+    Attributes:
+        call: computes the outputs, and waits for them.
+        tensors: the outputs as tensors, and the gradients, in the order of :data:`NEEDS`.
+        backward_call: computes the gradients from what a forward pass left, and waits for them.
+        training_call: both passes.
+        compile_seconds: until the first result of what the row times, beyond that of a later one.
+    """
+
+    call: Call
+    tensors: Callable[[], list[Tensor]]
+    backward_call: Call | None = None
+    training_call: Call | None = None
+    compile_seconds: float | None = None
+
+    def results(self, *, grad: bool) -> list[Tensor]:
+        """The outputs, and the gradients where the row has any."""
+        del grad  # `tensors` knows
+        return self.tensors()
+
+    def backward(self, count: int) -> list[Call]:
+        """Nothing is consumed: one forward pass serves all."""
+        assert self.backward_call is not None
+        return [self.backward_call] * count
+
+    def training_step(self) -> Call:
+        """Forward and backward."""
+        assert self.training_call is not None
+        return self.training_call
+
+
+Share = Problem | Foreign
+"""What a competitor makes of a row."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -58,25 +115,19 @@ class Work:
 
     name: str
     grad: bool
-    calls: Callable[[Problem, int], list[Call]]
+    calls: Callable[[Share, int], list[Call]]
 
 
-def _repeat(problem: Problem, count: int) -> list[Call]:
+def _repeat(problem: Share, count: int) -> list[Call]:
     return [problem.call] * count
 
 
-def _backward(problem: Problem, count: int) -> list[Call]:
-    """A fresh graph for each call: a second walk over one graph would find its tensors cached."""
-    graphs = [problem.call() for _ in range(count)]
-    grads = cotangents(graphs[0])
-    return [
-        lambda graph=graph: torch.autograd.grad(graph, problem.leaves, grads) for graph in graphs
-    ]
+def _backward(problem: Share, count: int) -> list[Call]:
+    return problem.backward(count)
 
 
-def _training_step(problem: Problem, count: int) -> list[Call]:
-    grads = cotangents(problem.call())
-    return [lambda: torch.autograd.grad(problem.call(), problem.leaves, grads)] * count
+def _training_step(problem: Share, count: int) -> list[Call]:
+    return [problem.training_step()] * count
 
 
 FORWARD = Work("forward", grad=True, calls=_repeat)

@@ -286,12 +286,12 @@ def test_the_plot_of_the_records_shows_each_processor_and_orders_the_speeds() ->
     space = "{http://www.w3.org/2000/svg}"
     texts = [text.text or "" for text in drawn.iter(f"{space}text")]
     assert [text for text in texts if "older kernels" in text] == [
-        "AMD Zen 4 (older kernels)",
-        "Intel with AMX (older kernels)",
+        "AMD Zen 4 (older kernels), forward+backward",
+        "Intel with AMX (older kernels), forward+backward",
     ]
     titles = [title.text or "" for title in drawn.iter(f"{space}title")]
     assert [t for t in titles if t.startswith("fastest")] == [
-        "fastest other way to compute the LLTM, 64x16x32x128: 1.20"
+        "fastest other in torch, 64x16x32x128: 1.20"
     ] * 2
     circles = [float(c.get("cx", "")) for c in drawn.iter(f"{space}circle")]
     _, zen4, amx = circles  # the first is the legend's

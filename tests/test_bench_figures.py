@@ -146,6 +146,19 @@ def test_a_plot_is_svg_that_says_what_it_shows() -> None:
     assert "ours from 2.00 to 2.00" in plot.words
 
 
+def test_the_seconds_that_a_compiler_takes_stand_beside_its_speed() -> None:
+    jax = entrant("jax 4", "other", [2.0] * 3)
+    jax["extra_info"]["compile_seconds"] = 1.26
+    stream = entrant("stream", "stream", [1.0] * 3)
+    run = figures.from_pytest_benchmark(
+        [document(entrant("eager", "other", [4.0] * 3), jax, stream)]
+    )
+    (section,) = tables.sections(run)
+    shown = dict(zip(section.headings, section.lines[0], strict=True))
+    assert shown["jax 4"].text == "2.00 (1.3 s)"
+    assert shown["stream"] == tables.Cell("4.00 ±0.00", "ahead")
+
+
 # On a GPU -----------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ def names(scope: str, select: str | None) -> list[str]:
 
 def test_quick_is_one_thread_in_float32_and_full_is_everything() -> None:
     assert names("quick", None) == ["cell-float32-1", "sequence-float32-1"]
-    assert len(set(names("full", None))) == 2 * 3 * 2
+    assert len(set(names("full", None))) == 2 * 4 * 2
     assert names("cuda", "op=sequence") == [
         "sequence-float32-1",
         "sequence-tf32-1",
@@ -35,6 +35,7 @@ def test_a_selection_keeps_only_the_parts_that_can_hold_it() -> None:
         "cell-float32-2",
         "cell-float64-2",
         "cell-bfloat16-2",
+        "cell-float16-2",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,8 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import competitors, contest, floors, racing, workloads
+from benchmarks import competitors, contest, floors, jax_scan, racing, workloads
 from benchmarks.competitors import EAGER, OTHER, Competitor
+from benchmarks.not_here import NotHere
 from benchmarks.workloads import Problem, Row
 
 SEQUENCE = Row(SMALL["sequence"], torch.float32, 1, workloads.TRAINING_STEP)
@@ -68,7 +70,7 @@ def test_a_machine_that_slows_down_leaves_the_ratio_alone() -> None:
     def drifting(seconds: float) -> racing.Prepare:
         def spent() -> float:
             nonlocal load
-            load *= 1 + 0.05 * generator.random()
+            load *= 1 + 0.1 * generator.random()
             return seconds * load
 
         return clock.worker(spent)
@@ -218,7 +220,7 @@ def test_tf32_is_a_setting_of_its_rows_alone() -> None:
 
 def test_who_cannot_take_part_is_told_and_the_others_are_timed() -> None:
     def problem(row: Row) -> Problem:
-        raise competitors.NotHere("it is not installed")
+        raise NotHere("it is not installed")
 
     absent = Competitor("absent", OTHER, None, competitors.BOTH, problem, "")
     held = contest.hold(SEQUENCE, [EAGER, absent], 0.0, with_floors=False)
@@ -271,18 +273,72 @@ def test_inference_saves_nothing_and_asks_for_no_gradient() -> None:
     assert EAGER.problem(row).leaves == []
 
 
+# Other frameworks ---------------------------------------------------------------------------------
+
+DTYPES = pytest.mark.parametrize("dtype", workloads.DTYPES, ids=str)
+WORKS = pytest.mark.parametrize("work", workloads.WORKS, ids=lambda work: work.name)
+
+
+def timed(name: str, row: Row) -> contest.Contest:
+    """The row with eager and one other, whose result was right."""
+    (other,) = (c for c in competitors.everyone() if c.name == name)
+    held = contest.hold(row, [EAGER, other], 0.0, with_floors=False)
+    assert held.wrong == {}
+    assert not other.takes_part(row) or list(held.seconds) == ["eager", name]
+    return held
+
+
+@WORKS
+@DTYPES
+def test_jax_computes_the_sequence_and_its_compile_time_is_kept(
+    dtype: torch.dtype, work: workloads.Work
+) -> None:
+    pytest.importorskip("jax", reason="JAX is not installed")
+    held = timed("jax 4", replace(SEQUENCE, dtype=dtype, work=work))
+    assert held.compile_seconds["jax 4"] > 0
+    contest.weigh(held, list(held.competitors.values()))
+    assert "jax 4" not in held.saved_bytes
+
+
+@pytest.mark.parametrize("op", ["cell", "sequence"])
+def test_an_lstm_with_a_saturated_forget_gate_computes_the_lltm(op: str) -> None:
+    for module in ("onnx", "onnxruntime"):
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    row = replace(SEQUENCE, case=replace(SMALL[op], alpha=0.7), work=workloads.INFERENCE)
+    timed("onnxruntime", row)
+    assert list(timed("onnxruntime", replace(row, dtype=torch.float64)).seconds) == ["eager"]
+
+
+@DTYPES
+def test_a_stream_computes_the_cell_of_the_row(dtype: torch.dtype) -> None:
+    timed("stream", Row(SMALL["cell"], dtype, 1, workloads.INFERENCE))
+
+
+def test_what_is_not_installed_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("jax", "onnx", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, module, None)
+    jax_scan._start.cache_clear()
+    row = replace(SEQUENCE, work=workloads.INFERENCE)
+    held = contest.hold(row, [EAGER, *competitors.FRAMEWORKS], 0.0, with_floors=False)
+    jax_scan._start.cache_clear()
+    assert list(held.seconds) == ["eager"]
+    assert set(held.not_run) == {"jax 1", "jax 4", "onnxruntime"}
+    assert all(reason.endswith("is not installed") for reason in held.not_run.values())
+
+
 # Selection --------------------------------------------------------------------------------------
 
 
 def test_the_full_scope_has_every_row_once() -> None:
     names = [row.name for row in workloads.full()]
-    assert len(names) == len(set(names)) == 2 * 3 * len(BENCHMARK_CASES) * 4
+    assert len(names) == len(set(names)) == 2 * 4 * len(BENCHMARK_CASES) * 4
 
 
 def test_a_selection_is_by_every_field_named() -> None:
     rows = workloads.select(workloads.full(), "case=16x32x128,work=forward,threads=2")
     assert {row.name for row in rows} == {
-        f"cell-16x32x128-{dtype}-2-forward" for dtype in ("float32", "float64", "bfloat16")
+        f"cell-16x32x128-{dtype}-2-forward"
+        for dtype in ("float32", "float64", "bfloat16", "float16")
     }
 
 

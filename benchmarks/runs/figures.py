@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torchproof.machine.processor import Processor
 
-OURS, OTHER, LSTM, FLOOR = "ours", "other", "lstm", "floor"
+OURS, STREAM, OTHER, LSTM, FLOOR = "ours", "stream", "other", "lstm", "floor"
 EAGER = "eager"
 BLAS, FMA = "blas floor", "fma floor"
 FLOP, BYTE = "flop floor", "byte floor"
@@ -68,13 +68,14 @@ class Entry:
 
     Attributes:
         name: competitor or floor.
-        kind: OURS, OTHER, LSTM or FLOOR.
+        kind: OURS, STREAM, OTHER, LSTM or FLOOR.
         us: microseconds a call.
         speed: how many times faster than eager.
         of_blas: its time in times of the bare matrix products.
         of_fma: its time in times of the products at the peak rate.
         saved_bytes: what autograd keeps for the backward pass; None in inference.
         high_water_bytes: the most that is held at one time; None for a floor.
+        compile_seconds: until the first result, beyond a later one; None where it was not measured.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Entry:
     of_fma: Figure | None
     saved_bytes: int | None
     high_water_bytes: int | None
+    compile_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,7 @@ def _entry(
         of_fma=Figure.of(_over(own, seconds[FMA])) if FMA in seconds else None,
         saved_bytes=info.get("saved_bytes"),
         high_water_bytes=info.get("high_water_bytes"),
+        compile_seconds=_rounded(compiling) if (compiling := info.get("compile_seconds")) else None,
     )
 
 

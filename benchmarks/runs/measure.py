@@ -1,7 +1,7 @@
 """Measure: one process for each op, dtype and thread count, its result kept as soon as it ends.
 
 The races need torch, which this tool never imports; and a process of its own gives each thread
-count fresh thread pools and each compiler a fresh cache in memory.
+count fresh thread pools (JAX has no other way) and each compiler a fresh cache in memory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 RACES = ROOT / "benchmarks" / "bench_race.py"
 OPS = ("cell", "sequence")
+DTYPES = ("float32", "float64", "bfloat16", "float16")
 # (threads, dtypes) of each scope, in the order to run.
 SCOPES = {
     "quick": (("1", ("float32",)),),
-    "full": tuple((threads, ("float32", "float64", "bfloat16")) for threads in ("1", "2")),
+    "full": tuple(
+        (threads, ("float32", "float64", "bfloat16", "float16")) for threads in ("1", "2")
+    ),
     "cuda": (("1", ("float32", "tf32", "bfloat16")),),
 }
 

@@ -11,7 +11,7 @@ from html import escape
 from math import log10
 from typing import TYPE_CHECKING
 
-from benchmarks.runs.figures import EAGER, OTHER
+from benchmarks.runs.figures import LSTM, OTHER, OURS, SCALED_LSTM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WIDTH, LEFT, RIGHT, LINE, TOP, BOTTOM = 760, 190, 24, 22, 58, 48
 LOWEST, HIGHEST, TICKS = 0.5, 10.0, (0.5, 1, 2, 3, 5, 10)
+WORKS = ("forward+backward", "inference")
 FONT = 'font-family="system-ui, sans-serif" font-size="13"'
 
 
@@ -37,8 +38,14 @@ LOOKS = {
     "lstm": Look(
         "nn.LSTM", "#009e73", '<path d="M{x} {y}m-6 5h12l-6 -11z" fill="{colour}" opacity="0.9"/>'
     ),
+    "jax": Look(
+        "JAX", "#d55e00", '<path d="M{x} {y}m0 -6l6 6l-6 6l-6 -6z" fill="{colour}" opacity="0.9"/>'
+    ),
+    "onnxruntime": Look(
+        "ONNX Runtime", "#7b4fa3", '<path d="M{x} {y}m-2 -6h4v12h-4z" fill="{colour}"/>'
+    ),
     OTHER: Look(
-        "fastest other way to compute the LLTM",
+        "fastest other in torch",
         "#8a8f98",
         '<path d="M{x} {y}m-5 -5h10v10h-10z" fill="{colour}" opacity="0.9"/>',
     ),
@@ -46,22 +53,22 @@ LOOKS = {
 
 
 def svg(runs: Sequence[Run]) -> str:
-    """A line a sequence and processor, a mark a competitor."""
-    lines = [(run, rows) for run in runs if (rows := _rows(run))]
-    count = sum(len(rows) + 1 for _, rows in lines)
+    """A line a sequence, kind of work and processor, a mark a competitor."""
+    lines = [(run, work, rows) for run in runs for work in WORKS if (rows := _rows(run, work))]
+    count = sum(len(rows) + 1 for _, _, rows in lines)
     height = TOP + count * LINE + BOTTOM
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {FONT}>',
-        "<title>Sequences, float32, one thread, forward and backward: times as fast as eager"
-        "</title>",
+        "<title>Sequences, float32, one thread: times as fast as eager</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         *_legend(),
         *_axis(height - BOTTOM),
     ]
     y = TOP
-    for run, rows in lines:
+    for run, work, rows in lines:
         age = "" if run.current else " (older kernels)"
-        parts.append(_text(12, y + 15, run.processor.title + age, "#1f2933", weight=600))
+        heading = f"{run.processor.title}{age}, {work}"
+        parts.append(_text(12, y + 15, heading, "#1f2933", weight=600))
         for row in rows:
             y += LINE
             parts.append(_text(24, y + 15, row.case, "#1f2933"))
@@ -70,12 +77,11 @@ def svg(runs: Sequence[Run]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _rows(run: Run) -> list[Row]:
+def _rows(run: Run, work: str) -> list[Row]:
     return [
         row
         for row in run.rows
-        if (row.op, row.dtype, row.threads, row.work)
-        == ("sequence", "float32", 1, "forward+backward")
+        if (row.op, row.dtype, row.threads, row.work) == ("sequence", "float32", 1, work)
     ]
 
 
@@ -85,12 +91,14 @@ def _x(speed: float) -> float:
 
 
 def _marks(row: Row, y: float) -> Iterator[str]:
-    others = [e.speed.median for e in row.of_kind(OTHER) if e.name != EAGER]
-    speeds = {OTHER: max([1.0, *others])}
-    speeds |= {e.name: e.speed.median for e in row.entries if e.name in ("lstm", "stable")}
-    for name in (OTHER, "lstm", "stable"):
+    """Of several of one label the fastest; ours last, on top."""
+    speeds = {OTHER: 1.0}
+    for entry in row.of_kind(OTHER, LSTM, OURS):
+        name = entry.name.partition(" ")[0] if entry.name != SCALED_LSTM else ""
+        label = name if name in LOOKS else OTHER if entry.kind == OTHER else ""
+        speeds[label] = max(speeds.get(label, 0.0), entry.speed.median)
+    for name, look in reversed(LOOKS.items()):
         if name in speeds:
-            look = LOOKS[name]
             mark = look.shape.format(x=_x(speeds[name]), y=y, colour=look.colour)
             shown = f"{look.label}, {row.case}: {speeds[name]:.2f}"
             yield f"<g><title>{escape(shown)}</title>{mark}</g>"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from torchproof.report.page.plots import FAINT, Plot, plot
 
-from benchmarks.runs.figures import BLAS, EAGER, FLOOR, LSTM, OTHER, OURS
+from benchmarks.runs.figures import BLAS, EAGER, FLOOR, LSTM, OTHER, OURS, STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NARROW_INCHES = 6
 # The legend's height, in rows of the plot.
-LEGEND_LINES = 4
+LEGEND_LINES = 5
 # Okabe and Ito's colours, as in the matrix's plots; marker shapes tell them apart without colour.
 LOOKS = {
     "stable": ("#0072b2", "o"),
@@ -28,6 +28,11 @@ LOOKS = {
     "premultiplied": ("#8a8f98", "D"),
     "torchscript": ("#cc79a7", "P"),
     "compile": ("#d55e00", "X"),
+    "jax 1": ("#8a6d3b", "<"),
+    "jax 4": ("#8a6d3b", ">"),
+    "onnxruntime": ("#7b4fa3", "p"),
+    "lstm": ("#009e73", "2"),
+    "stream": ("#0072b2", "*"),
     "max-autotune": ("#d55e00", "*"),
     "tutorial cuda": ("#e69f00", "h"),
     "lstm x 3/4": ("#009e73", "^"),
@@ -63,7 +68,7 @@ def _draw(rows: tuple[Row, ...]) -> Callable[[Axes], None]:
         narrow = figure.get_figwidth() < NARROW_INCHES
         drawn = set()
         for at, row in enumerate(rows):
-            for entry in row.of_kind(OTHER, LSTM, FLOOR, OURS):
+            for entry in row.of_kind(OTHER, LSTM, FLOOR, OURS, STREAM):
                 if entry.name == EAGER or entry.name not in LOOKS:
                     continue
                 colour, marker = LOOKS[entry.name]

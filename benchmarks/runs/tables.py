@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.runs import targets
-from benchmarks.runs.figures import BYTE, EAGER, FLOP, LSTM, OTHER, OURS
+from benchmarks.runs.figures import BYTE, EAGER, FLOP, LSTM, OTHER, OURS, STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,13 +30,17 @@ SPEEDS = (
     "between the quartiles. eager µs: time of a call; all others: times as fast as eager; lstm: "
     "nn.LSTMCell or nn.LSTM, and at three quarters of its time, for its fourth gate. "
 )
+FRAMEWORKS = (
+    "jax: lax.scan under jit, unrolled by 1 or 4, the seconds in brackets until its first result; "
+    "onnxruntime: its LSTM kernel with a saturated forget gate; stream: lltm.LLTMStream. "
+)
 MEMORY = (
     "saved: bytes kept for backward as a part of eager's; peak: the most held at one time, "
     "likewise."
 )
 LEGEND = (
-    f"{SPEEDS}Of the faster of ours: its time in times of the bare BLAS products, and of the "
-    f"products at the measured peak rate of multiply-adds; {MEMORY}"
+    f"{SPEEDS}{FRAMEWORKS}Of the faster of ours: its time in times of the bare BLAS products, and "
+    f"of the products at the measured peak rate of multiply-adds; {MEMORY}"
 )
 CUDA_LEGEND = (
     f"{SPEEDS}bytes µs: the time to read every argument and write every result once at the rate of "
@@ -77,7 +81,7 @@ def sections(run: Run) -> Iterator[Section]:
     for (op, dtype, threads), found in groupby(sorted(run.rows, key=key), key):
         rows = list(found)
         others = _names(rows, OTHER, LSTM)
-        ours = _names(rows, OURS)
+        ours = _names(rows, OURS, STREAM)
         sizes = "B x F x S" if op == "cell" else "T x B x F x S"
         of = "" if run.on_gpu else f", {threads} thread{'s' if threads > 1 else ''}"
         yield Section(
@@ -107,12 +111,17 @@ def _cells(
     yield Cell(f"{eager.us.median:,.1f}")
     for name in others:
         entry = row.entry(name)
-        yield Cell(f"{entry.speed.median:.2f}" if entry else DASH)
+        yield Cell(_other(entry) if entry else DASH)
     for name in ours:
         entry = row.entry(name)
         yield Cell(DASH) if entry is None else Cell(_speed(entry.speed), _mark(row, entry))
     for column in columns:
         yield Cell(column(row, best) if best else DASH)
+
+
+def _other(entry: Entry) -> str:
+    compiling = entry.compile_seconds
+    return f"{entry.speed.median:.2f}" + (f" ({compiling:.1f} s)" if compiling else "")
 
 
 def _speed(figure: Figure) -> str:
@@ -206,7 +215,7 @@ def target_cells(outcome: targets.Outcome) -> tuple[str, ...]:
 
 def won(run: Run) -> str:
     """In how many of its races one of ours is the fastest way to compute the LLTM."""
-    races = [(row, entry) for row in run.rows for entry in row.of_kind(OURS)]
+    races = [(row, entry) for row in run.rows for entry in row.of_kind(OURS, STREAM)]
     ahead = sum(_mark(row, entry) == "ahead" for row, entry in races)
     return f"{ahead} of {len(races)}"
 
@@ -217,7 +226,7 @@ def verdicts(run: Run) -> list[Text]:
         f"{row.name}: {entry.name} at {entry.speed.median:.2f}, "
         f"{row.best_other.name} at {row.best_other.speed.median:.2f}"
         for row in run.rows
-        for entry in row.of_kind(OURS)
+        for entry in row.of_kind(OURS, STREAM)
         if _mark(row, entry) == "behind"
     ]
     head = f"ours ahead of everyone else in {won(run)} races"

@@ -1,0 +1,163 @@
+"""The LLTM in JAX: `lax.scan` under `jit`, as a user of JAX writes it.
+
+XLA reads its number of threads when it starts, so that a process races one thread count.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from cases import Arguments, cotangents
+from torch import Tensor
+from torch.utils import dlpack
+
+from benchmarks.not_here import NotHere
+from benchmarks.workloads import BACKWARD, FORWARD, INFERENCE, TRAINING_STEP, Call, Foreign, Row
+
+Function = Callable[..., Any]
+
+
+@functools.cache
+def _start(threads: int) -> ModuleType:
+    os.environ["NPROC"] = str(threads)
+    eigen = "true" if threads > 1 else "false"
+    flags = f"--xla_cpu_multi_thread_eigen={eigen}"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
+    try:
+        import jax  # noqa: PLC0415 - its threads are set first
+    except ImportError as error:
+        raise NotHere("JAX is not installed") from error
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    return jax
+
+
+def _started(threads: int) -> ModuleType:
+    if not _start.cache_info().currsize:
+        return _start(threads)
+    hits = _start.cache_info().hits
+    jax = _start(threads)
+    if _start.cache_info().hits == hits:
+        raise NotHere("JAX has started with another number of threads in this process")
+    return jax
+
+
+def scan(jax: ModuleType, unroll: int) -> Function:
+    """The sequence, of arrays in the op's order."""
+
+    def sequence(input: Any, weights: Any, bias: Any, h: Any, c: Any, alpha: float) -> Any:
+        state = h.shape[1]
+        # In 16 bits the gradient of the bias would be summed in 16 bits, and fail the check.
+        wide = jax.numpy.promote_types(input.dtype, jax.numpy.float32)
+        projected = (input @ weights[:, state:].T).astype(wide) + bias.astype(wide)
+        recurrent = weights[:, :state].T
+
+        def step(states: Any, z_input: Any) -> Any:
+            h, c = states
+            z_i, z_o, z_c = jax.numpy.split(z_input + h @ recurrent, 3, axis=-1)
+            c = c + jax.nn.elu(z_c, alpha) * jax.nn.sigmoid(z_i)
+            h = jax.numpy.tanh(c) * jax.nn.sigmoid(z_o)
+            return (h, c), h
+
+        (h, c), output = jax.lax.scan(step, (h, c), projected.astype(input.dtype), unroll=unroll)
+        return output, h, c
+
+    return sequence
+
+
+class Compiled:
+    """A jitted function, and how long its first result took beyond a later one."""
+
+    def __init__(self, jax: ModuleType, function: Function) -> None:
+        self._jax, self._jitted = jax, jax.jit(function)
+        self.compile_seconds: float | None = None
+
+    def __call__(self, *arrays: Any) -> Any:
+        if self.compile_seconds is None:
+            first, later = (self._timed(*arrays) for _ in range(2))
+            self.compile_seconds = max(0.0, first - later)
+        return self._jax.block_until_ready(self._jitted(*arrays))
+
+    def _timed(self, *arrays: Any) -> float:
+        start = time.perf_counter()
+        self._jax.block_until_ready(self._jitted(*arrays))
+        return time.perf_counter() - start
+
+
+class Scan:
+    """What is compiled for one number of steps to unroll."""
+
+    def __init__(self, jax: ModuleType, unroll: int, alpha: float) -> None:
+        sequence = scan(jax, unroll)
+
+        def pulled_back(input: Any, weights: Any, bias: Any, h: Any, c: Any) -> Any:
+            # The initial state is a constant, as in the other competitors' rows.
+            return jax.vjp(
+                lambda *asking: sequence(*asking, h, c, alpha),
+                input,
+                weights,
+                bias,
+            )
+
+        def training_step(grads: Any, *arrays: Any) -> Any:
+            outputs, pull_back = pulled_back(*arrays)
+            return outputs, pull_back(grads)
+
+        self.inference = Compiled(jax, lambda *arrays: sequence(*arrays, alpha))
+        self.forward = Compiled(jax, pulled_back)
+        self.backward = Compiled(jax, lambda pull_back, grads: pull_back(grads))
+        self.training_step = Compiled(jax, training_step)
+
+
+# One for a problem: XLA compiles for a shape, and a row of other work needs it again.
+_scans = functools.lru_cache(maxsize=4)(Scan)
+
+
+def problem(row: Row, arguments: Arguments, unroll: int) -> Foreign:
+    """The row by `lax.scan`, unrolled by that many steps."""
+    jax = _started(row.threads)
+    scan = _scans(jax, unroll, arguments.alpha)
+    arrays = [jax.dlpack.from_dlpack(tensor.detach()) for tensor in arguments.tensors()]
+    if row.work == INFERENCE:
+        return _foreign(lambda: scan.inference(*arrays), scan.inference)
+    outputs, pull_back = scan.forward(*arrays)
+    grads = tuple(
+        jax.dlpack.from_dlpack(grad) for grad in cotangents([_tensor(each) for each in outputs])
+    )
+    if row.work == TRAINING_STEP:
+        both = functools.partial(scan.training_step, grads, *arrays)
+        return _foreign(both, scan.training_step, training_call=both)
+    forward = functools.partial(scan.forward, *arrays)
+    backward = functools.partial(scan.backward, pull_back, grads)
+    backward()
+    timed = {FORWARD.name: scan.forward, BACKWARD.name: scan.backward}[row.work.name]
+    return Foreign(
+        forward,
+        lambda: [*map(_tensor, forward()[0]), *map(_tensor, backward())],
+        backward_call=backward,
+        compile_seconds=timed.compile_seconds,
+    )
+
+
+def _foreign(call: Call, compiled: Compiled, **calls: Call) -> Foreign:
+    call()
+    return Foreign(
+        call,
+        lambda: [_tensor(each) for each in _flat(call())],
+        compile_seconds=compiled.compile_seconds,
+        **calls,
+    )
+
+
+def _flat(found: Any) -> list[Any]:
+    return [each for part in found for each in (_flat(part) if isinstance(part, tuple) else [part])]
+
+
+def _tensor(array: Any) -> Tensor:
+    return dlpack.from_dlpack(array).clone()
