@@ -64,8 +64,8 @@ def install_lltm(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check format, lint, types and the direction of imports, of Python and C++."""
-    install(session, "lint")
-    install_torchproof(session, "conda", "page", "release", "workflows")
+    install(session, "lint", "workflows")
+    install_torchproof(session, "conda", "page", "release")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     sources = sorted(path for kind in CXX_SOURCES for path in Path("csrc").rglob(kind))
@@ -78,8 +78,8 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Build the wheel, install it, and run the test suite; arguments go to pytest."""
-    install(session, "build", "test")
-    install_torchproof(session, "conda", "release", "workflows")
+    install(session, "build", "test", "workflows")
+    install_torchproof(session, "conda", "release")
     session.install(f"torch=={TORCH}")
     install_lltm(session)
     session.run("pytest", *(session.posargs or IN_PARALLEL))
@@ -248,15 +248,17 @@ def release_notes(session: nox.Session) -> None:
 @nox.session
 def workflows(session: nox.Session) -> None:
     """Lint .github with zizmor, check-jsonschema and actionlint."""
-    install_torchproof(session, "workflows")
-    session.run("python", "-m", "torchproof.workflows", "lint")
+    install(session, "workflows")
+    install_torchproof(session)
+    session.run("python", "-m", "ci", "lint")
 
 
 @nox.session
 def rehearse(session: nox.Session) -> None:
     """Run ci.yml here, every job in a clone of HEAD; `-- --jobs lint,rows --rows 2` for a part."""
-    install_torchproof(session, "workflows")
-    session.run("python", "-m", "torchproof.workflows", "rehearse", *session.posargs)
+    install(session, "workflows")
+    install_torchproof(session)
+    session.run("python", "-m", "ci", "rehearse", *session.posargs)
 
 
 @nox.session(name="torch-nightly")
@@ -284,8 +286,9 @@ def torch_nightly(session: nox.Session) -> None:
 @nox.session(name="report-nightly")
 def report_nightly(session: nox.Session) -> None:
     """Open an issue on a failed nightly, or add to it, with GitHub's gh; `-- RUN_ADDRESS`."""
-    install_torchproof(session, "workflows")
-    session.run("python", "-m", "torchproof.workflows", "issue", *session.posargs)
+    install(session, "workflows")
+    install_torchproof(session)
+    session.run("python", "-m", "ci", "issue", *session.posargs)
 
 
 @nox.session

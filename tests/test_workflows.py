@@ -1,4 +1,4 @@
-"""The workflows: what they may do, that every step is a session, and ci.yml run step by step."""
+"""The workflows: what zizmor does not check of them, and ci.yml run step by step."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from torchproof.machine.inventory import Interpreter, Machine
-from torchproof.workflows import issue, lint
-from torchproof.workflows.lint import GITHUB
-from torchproof.workflows.read import WorkflowError, evaluate, read
-from torchproof.workflows.rehearse import FAILURE, SKIPPED, SUCCESS, Done, Rehearsal, upload
 
+from ci import issue, lint
+from ci.lint import GITHUB
+from ci.read import WorkflowError, evaluate, read
+from ci.rehearse import FAILURE, SKIPPED, SUCCESS, Done, Rehearsal, upload
 from torchproof import config
 from torchproof import matrix as tool
 
@@ -61,16 +61,10 @@ def test_there_are_four_workflows() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 class TestEveryWorkflow:
-    def test_actions_are_pinned_by_commit_and_say_their_version(self, path: Path) -> None:
+    def test_every_pinned_action_names_its_version(self, path: Path) -> None:
         used = [line for line in path.read_text(encoding="utf-8").splitlines() if "uses:" in line]
         for line in used:
             assert re.search(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
-
-    def test_nothing_is_allowed_that_is_not_named(self, path: Path) -> None:
-        assert document(path)["permissions"] == {}
-        for name, job in jobs(path).items():
-            assert set(job["permissions"].values()) <= {"read", "write"}, name
-            assert "write-all" not in str(job["permissions"]), name
 
     def test_no_secret_is_named(self, path: Path) -> None:
         assert "secrets." not in path.read_text(encoding="utf-8")
@@ -80,18 +74,13 @@ class TestEveryWorkflow:
             if step.get("uses", "").startswith("actions/checkout@"):
                 assert step["with"]["persist-credentials"] is False
 
-    def test_runs_are_grouped_and_end(self, path: Path) -> None:
-        assert document(path)["concurrency"]["group"]
+    def test_every_job_ends(self, path: Path) -> None:
         assert all(job["timeout-minutes"] for job in jobs(path).values())
 
     def test_what_works_is_a_session_that_exists(self, path: Path) -> None:
         for step in steps(path):
             for name in SESSION.findall(step.get("run", "")):
                 assert name in sessions(), f"{path.name}: there is no session {name!r}"
-
-    def test_no_expression_stands_in_a_script(self, path: Path) -> None:
-        for step in steps(path):
-            assert "${{" not in step.get("run", "")
 
     def test_caches_are_keyed_on_the_matrix(self, path: Path) -> None:
         for step in steps(path):
@@ -110,7 +99,6 @@ def test_one_action_has_one_commit() -> None:
 
 
 def test_a_pull_request_may_only_read() -> None:
-    assert "pull_request_target" not in CI.read_text(encoding="utf-8")
     for job in jobs(CI).values():
         assert job["permissions"] in ({}, {"contents": "read"})
     assert document(CI)["concurrency"]["cancel-in-progress"]

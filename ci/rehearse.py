@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchproof.files import write_json
-from torchproof.workflows.read import Job, Step, WorkflowError, bare, evaluate, fill, read
+
+from ci.read import Job, Step, WorkflowError, bare, evaluate, fill, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

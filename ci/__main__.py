@@ -1,4 +1,4 @@
-"""`python -m torchproof.workflows`: lint workflows, rehearse ci.yml, report a nightly."""
+"""`python -m ci`: lint workflows, rehearse ci.yml, report a nightly."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchproof import terminal
 from torchproof.config import ROOT
-from torchproof.workflows import issue
-from torchproof.workflows.lint import GITHUB, lint
-from torchproof.workflows.read import WorkflowError
-from torchproof.workflows.rehearse import FAILURE, SKIPPED, Done, Rehearsal
+
+from ci import issue
+from ci.lint import GITHUB, lint
+from ci.read import WorkflowError
+from ci.rehearse import FAILURE, SKIPPED, Done, Rehearsal
+from torchproof import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,7 @@ ENVIRONMENTS = ROOT / "build" / "rehearsal-environments"
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m torchproof.workflows", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m ci", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("lint", help="zizmor, check-jsonschema and actionlint")
     rehearse = commands.add_parser("rehearse", help="run ci.yml here, in clones of HEAD")
@@ -56,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_lint(console: Console) -> int:
     """Run the linters; a linter that could not be had is told, and is no failure."""
-    with tempfile.TemporaryDirectory(prefix="torchproof-lint-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="lint-") as scratch:
         verdicts = lint(Path(scratch))
     for verdict in verdicts:
         style = STYLES.get(verdict.status, "yellow")
