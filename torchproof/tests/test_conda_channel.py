@@ -52,7 +52,7 @@ def part(channel: Channel, name: str, key: str, made: list[str]) -> Part:
     "error",
     [
         OSError(28, "No space left on device"),
-        ValueError("libtorch_cuda.so has no note"),
+        ValueError("RECORD has no hashes"),
         RattlerBuildError("x"),
     ],
 )

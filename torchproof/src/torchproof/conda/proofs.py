@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from torchproof import config
-from torchproof.conda.processes import logged
 from torchproof.conda.results import FAILED, NOT_RUN, PASSED, ProofResult
 from torchproof.conda.worker_pool import done
 from torchproof.files import read_json, source_hash, text_hash, write_json
+from torchproof.machine.processes import Processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -116,9 +116,10 @@ class Run:
         command += [f"--confcutdir={tests if tests.is_dir() else tests.parent}"]
         command += [f"--junitxml={junit}", *self.arguments]
         context = {CONTEXT: str(self.context)} if self.context else {}
-        code = logged(command, log, cwd=config.ROOT, limit=LIMIT_S, env=context)
+        log.unlink(missing_ok=True)
+        ended = Processes().run(command, log=log, cwd=config.ROOT, limit=LIMIT_S, env=context)
         found = read_proofs(junit)
-        if not found or (code and not any(proof.status == FAILED for proof in found)):
+        if not found or not (ended.ok or any(proof.status == FAILED for proof in found)):
             return [
                 *found,
                 ProofResult(

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from torchproof.conda.checks import driver_override
 from torchproof.conda.install import ENVIRONMENT, install
-from torchproof.conda.processes import logged
 from torchproof.conda.results import FAILED, PASSED, EnvironmentResult
 from torchproof.conda.solving import solve
 from torchproof.config import project
 from torchproof.files import read_json, text_hash, tool_hash, write_json
+from torchproof.machine.processes import Processes
 from torchproof.rows.results import Counts, read_junit
 
 if TYPE_CHECKING:
@@ -175,13 +174,13 @@ def _run(trial: Trial, installed: Installed) -> EnvironmentResult:
     command += ["-o", f"cache_dir={work}/cache", "-o", "junit_family=xunit1"]
     command += [f"--junitxml={junit}", *suite.arguments]
     command += [str(home / path) for path in suite.paths]
-    started = time.monotonic()
-    code = logged(
-        installed.activated(*command), log, cwd=work, limit=60.0 * suite.minutes, env=ENVIRONMENT
+    limit = 60.0 * suite.minutes
+    log.unlink(missing_ok=True)
+    ended = Processes().run(
+        installed.activated(*command), log=log, cwd=work, limit=limit, env=ENVIRONMENT
     )
-    seconds = time.monotonic() - started
     counts = read_junit(junit)
-    status, reason = _verdict(code, counts, log)
+    status, reason = _verdict("" if ended.ok else ended.explain(limit), counts, log)
     return EnvironmentResult(
         name=want.label,
         torch=want.target.torch,
@@ -191,7 +190,7 @@ def _run(trial: Trial, installed: Installed) -> EnvironmentResult:
         packages=len(installed.records),
         solve_seconds=installed.solution.seconds,
         install_seconds=installed.seconds,
-        test_seconds=seconds,
+        test_seconds=ended.seconds,
         passed=counts.passed if counts else 0,
         failed=counts.failed if counts else 0,
         skipped=counts.skipped if counts else 0,
@@ -200,11 +199,12 @@ def _run(trial: Trial, installed: Installed) -> EnvironmentResult:
     )
 
 
-def _verdict(code: int, counts: Counts | None, log: Path) -> tuple[str, str]:
+def _verdict(trouble: str, counts: Counts | None, log: Path) -> tuple[str, str]:
     if counts is None:
-        return FAILED, f"pytest ended with {code} before it had a result; see {log.name}"
+        return FAILED, f"pytest: {trouble}, before it had a result; see {log.name}"
     if counts.failed:
         return FAILED, counts.failures[0]
-    if code or not counts.passed:
-        return FAILED, f"pytest ended with {code}, {counts.passed} tests passed; see {log.name}"
+    if trouble or not counts.passed:
+        how = trouble or "exit status 0"
+        return FAILED, f"pytest: {how}, {counts.passed} tests passed; see {log.name}"
     return PASSED, ""

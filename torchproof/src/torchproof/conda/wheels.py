@@ -152,7 +152,7 @@ def package(wheel: Path, target: Target, scratch: Path, channel: Path, glibc: st
         if build.startswith("cuda"):
             stubs.write(unpacked.site_packages)
             for library in unpacked.site_packages.glob("torch/lib/*.so*"):
-                device_code.strip_fatbin(library)
+                device_code.clear_fatbin(library)
             _forget_nvidia(unpacked)
         _libraries_to_prefix(unpacked)
     _compile(unpacked, target)
