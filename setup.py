@@ -13,12 +13,15 @@ Environment:
 
 from __future__ import annotations
 
+import gzip
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.sdist import sdist
 
 # A build backend does not put the project's folder there.
 sys.path.insert(0, str(Path(__file__).absolute().parent))
@@ -40,6 +43,31 @@ class Wheel(bdist_wheel):  # type: ignore[misc]  # setuptools carries no types
         return "py3", "none", super().get_tag()[2]
 
 
+def undated(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """A member that says nothing of who packed it, and when."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = int(os.environ["SOURCE_DATE_EPOCH"])
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member
+
+
+class Sdist(sdist):  # type: ignore[misc]  # setuptools carries no types
+    """A source distribution that is the same bytes from every clone."""
+
+    def make_archive(self, base_name: str, *_: object, base_dir: str, **__: object) -> str:
+        """A .tar.gz, its members in the order of their names."""
+        path = Path(f"{base_name}.tar.gz")
+        time = int(os.environ["SOURCE_DATE_EPOCH"])
+        with (
+            path.open("wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=time) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            archive.add(base_dir, filter=undated)  # walks a folder in the order of names
+        return str(path)
+
+
 if WITHOUT_LIBRARY.isdisjoint(sys.argv):
     from build_support import library
 
@@ -49,4 +77,4 @@ if WITHOUT_LIBRARY.isdisjoint(sys.argv):
         cmdclass={"build_ext": library.Build, "bdist_wheel": Wheel},
     )
 else:
-    setup(version=package_version())
+    setup(version=package_version(), cmdclass={"sdist": Sdist})

@@ -48,6 +48,26 @@ def test_two_clones_give_the_same_bytes(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
+def test_two_clones_give_the_same_source_distribution(tmp_path: Path) -> None:
+    made = []
+    for name, time, mode in (("one", 1_600_000_000, 0o664), ("other", 1_700_000_000, 0o644)):
+        folder = tmp_path / name
+        git = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+        for tracked in git.stdout.decode().split("\0")[:-1]:
+            target = folder / tracked
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / tracked, target)
+            target.chmod(mode)
+            os.utime(target, (time, time))
+        command = [sys.executable, "setup.py", "-q", "sdist", "--formats=gztar"]
+        environment = {k: v for k, v in os.environ.items() if k != "SOURCE_DATE_EPOCH"}
+        subprocess.run(command, cwd=folder, env=environment, check=True)
+        made += (folder / "dist").glob("*.tar.gz")
+    first, second = made
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
+
+
 def version(**environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", "from build_support.variant import *; print(package_version())"],

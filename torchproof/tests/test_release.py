@@ -20,6 +20,7 @@ from torchproof.release import sbom, tags, version
 from torchproof.release.__main__ import hold, main
 from torchproof.release.build import differences, epoch, export
 from torchproof.release.version import ReleaseError
+from wheel.wheelfile import WheelFile
 
 from lltm import _library
 from torchproof import config
@@ -42,15 +43,16 @@ def write_wheel(path: Path, members: dict[str, bytes | str]) -> Path:
     return path
 
 
+def members(library: bytes) -> dict[str, bytes | str]:
+    return {
+        "lltm/lib/liblltm.so": library,
+        "lltm/lib/build.json": json.dumps(BUILD),
+        "lltm-0.1.0.dist-info/METADATA": METADATA,
+    }
+
+
 def small_wheel(folder: Path, platform: str, library: bytes = b"") -> Path:
-    return write_wheel(
-        folder / f"lltm-0.1.0-{platform}.whl",
-        {
-            "lltm/lib/liblltm.so": library,
-            "lltm/lib/build.json": json.dumps(BUILD),
-            "lltm-0.1.0.dist-info/METADATA": METADATA,
-        },
-    )
+    return write_wheel(folder / f"lltm-0.1.0-{platform}.whl", members(library))
 
 
 def test_every_place_names_the_version_of_the_source() -> None:
@@ -175,6 +177,27 @@ def test_the_bill_of_materials_names_what_is_needed_and_repeats(
     assert bill["metadata"]["component"]["hashes"][0]["content"] == sbom.inspect(wheel).sha256
     assert {c["name"] for c in bill["components"]} == {"torch", "g++", "torch headers"}
     assert {"ref": "lltm@0.1.0", "dependsOn": ["torch"]} in bill["dependencies"]
+
+
+def test_a_released_wheel_contains_its_bill_of_materials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    name = "lltm-0.1.0-py3-none-any.whl"
+    with WheelFile(tmp_path / name, "w") as wheel:
+        for member, content in members(b"library").items():
+            wheel.writestr(member, content)
+    made = []
+    for folder in (tmp_path / "one", tmp_path / "other"):
+        folder.mkdir()
+        made.append(sbom.embed(tmp_path / name, folder))
+    assert made[0].read_bytes() == made[1].read_bytes()
+    with WheelFile(made[0]) as wheel:  # reading checks every file against RECORD
+        contents = {member: wheel.read(member) for member in wheel.namelist()}
+    bill = json.loads(contents.pop("lltm-0.1.0.dist-info/sboms/lltm.cdx.json"))
+    assert set(contents) == {*members(b""), "lltm-0.1.0.dist-info/RECORD"}
+    assert {c["name"] for c in bill["components"]} == {"torch", "g++", "torch headers"}
+    assert "hashes" not in bill["metadata"]["component"], "a file cannot contain its own hash"
 
 
 # A Python without what Windows lacks; sys.platform itself must stay, the standard library reads it.

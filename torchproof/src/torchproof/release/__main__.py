@@ -75,7 +75,8 @@ def build_release(console: Console) -> int:
                 "the wheel from the sdist is not the one from the tree, they differ in "
                 + ", ".join(found)
             )
-        wheel = tags.retag(built.wheel, scratch / "tagged")
+        tagged = tags.retag(built.wheel, scratch / "tagged")
+        wheel = sbom.embed(tagged, scratch)
         objections = hold(wheel)
         if objections:
             raise ReleaseError(f"{wheel.name} may not be released: {'; '.join(objections)}")

@@ -20,6 +20,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from wheel.wheelfile import WheelFile
 
 from torchproof.release.build import EPOCH
 from torchproof.release.version import ReleaseError
@@ -49,8 +51,28 @@ def inspect(wheel: Path) -> Contents:
         )
 
 
-def document(wheel: Path) -> str:
+def embed(wheel: Path, target: Path) -> Path:
+    """Copy a wheel to a folder, its bill of materials in `.dist-info/sboms/` (PEP 770).
+
+    That document has no hash of the wheel: a file cannot contain its own.
+    """
+    made = target / wheel.name
+    with WheelFile(wheel) as source, WheelFile(made, "w") as copy:
+        for member in source.infolist():
+            if member.filename != source.record_path:
+                copy.writestr(member, source.read(member))
+        name = canonicalize_name(inspect(wheel).metadata.name)
+        bill = f"{source.dist_info_path}/sboms/{name}.cdx.json"
+        copy.writestr(bill, document(wheel, hashed=False))
+    return made
+
+
+def document(wheel: Path, *, hashed: bool = True) -> str:
     """The bill of materials as CycloneDX JSON; the same wheel gives the same text.
+
+    Args:
+        wheel: what it describes.
+        hashed: whether it names the wheel's own hash.
 
     Raises:
         ReleaseError: the text is not what CycloneDX's schema asks for.
@@ -61,7 +83,8 @@ def document(wheel: Path) -> str:
         int(os.environ.get(EPOCH, "0")), datetime.timezone.utc
     )
     root = _package(contents.metadata)
-    root.hashes.add(HashType(alg=HashAlgorithm.SHA_256, content=contents.sha256))
+    if hashed:
+        root.hashes.add(HashType(alg=HashAlgorithm.SHA_256, content=contents.sha256))
     bom.metadata.component = root
     needs = [_requirement(text) for text in contents.metadata.requires_dist or ()]
     for component in (*needs, *_built_with(contents.library)):
