@@ -24,11 +24,15 @@ TORCH = next(
     for release in RELEASES
     if release["version"].startswith(f"{MATRIX['stable']['headers']}.")
 )
+# What runs on a user's machine, or makes what does.
+SHIPPED = ("lltm", "torchproof/src", "build_support", "setup.py", "noxfile.py", "recipe")
 # What is tested of every artifact.
 OF_THE_OP = "tests/op"
 # A file's tests stay in one process, as some share a build; files in the order of their names, or
 # the few long ones would come last. (pytest 9.2 knows no xdist_group: pytest-xdist issue 1386.)
 IN_PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+# A vulnerability that pip-audit knows of and that does no harm here, with the reason.
+ACCEPTED_VULNERABILITIES: dict[str, str] = {}
 CXX_SOURCES = ("*.h", "*.inc", "*.cpp", "*.cu", "*.cuh")
 
 
@@ -63,12 +67,15 @@ def install_lltm(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check format, lint, types and the direction of imports, of Python and C++."""
+    """Check format, lint, types, imports and security, and the locks for vulnerabilities."""
     install(session, "lint", "workflows")
     install_torchproof(session, "conda", "page", "release")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     sources = sorted(path for kind in CXX_SOURCES for path in Path("csrc").rglob(kind))
+    session.run("bandit", "-q", "-c", "pyproject.toml", "-r", *SHIPPED)
+    accepted = [f"--accept={name}={why}" for name, why in ACCEPTED_VULNERABILITIES.items()]
+    session.run("python", "-m", "torchproof.machine.vulnerabilities", *accepted)
     session.run("clang-format", "--dry-run", "--Werror", *map(str, sources))
     session.run("lint-imports", "--config", "torchproof/pyproject.toml", "--no-cache")
     session.install(f"torch=={TORCH}")
@@ -222,6 +229,13 @@ def interpreters(session: nox.Session) -> None:
     """Fetch the CPythons of matrix.toml that are missing, from Debian's packages; `-- 3.15`."""
     install_torchproof(session, "interpreters")
     session.run("python", "-m", "torchproof.machine.interpreters", *session.posargs)
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Resolve what the matrix's environments install, and write locks/: versions and hashes."""
+    install_torchproof(session)
+    session.run("python", "-m", "torchproof.machine.relock", *session.posargs)
 
 
 @nox.session

@@ -243,6 +243,7 @@ class Project:
         tests: what else decides a row's result.
         benchmarks: files for pytest-benchmark, which a row runs as its last phase.
         groups: the dependency groups of pyproject.toml that every environment holds.
+        locks: a folder of the versions and hashes that environments install; `nox -s lock`.
         instruction_set: a Python expression for the instruction set that the library uses.
         smoke: a Python file with two functions, each of which raises where the extension is
             wrong: by_import() uses it as users do, by_loader() through torch.ops alone.
@@ -260,6 +261,7 @@ class Project:
     generated: tuple[str, ...] = ()
     benchmarks: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    locks: str = ""
     instruction_set: str = ""
     made: tuple[str, ...] = ()
     build: Environment = field(default_factory=Environment)

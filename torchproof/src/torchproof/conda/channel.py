@@ -22,6 +22,7 @@ from torchproof.conda.log import Log
 from torchproof.config import series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_json, text_hash, tool_hash, write_json
+from torchproof.machine.environments import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,10 +77,12 @@ class Channel:
 
     def wheels(self, target: Target, glibc: str) -> Part:
         """Torch for a CPython, what it needs, and what builds and tests need."""
+        lock = locked(target.torch)
         key = text_hash(
             target.torch,
             target.python.version,
             glibc,
+            lock.key if lock else "",
             *wheels.requirements(),
             tool_hash(*WHEEL_SOURCES),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from installer import install
 from installer.destinations import SchemeDictionaryDestination
 from installer.sources import WheelFile
+from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from rattler_build import assemble_package
@@ -23,12 +25,13 @@ from torchproof.conda import rendered
 from torchproof.config import project, series
 from torchproof.errors import TorchproofError
 from torchproof.machine import device_code, stubs
-from torchproof.machine.environments import NVIDIA, torch_requirements
+from torchproof.machine.environments import NVIDIA, hashed, locked, torch_requirements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from torchproof.conda.targets import Target
+    from torchproof.machine.lockfiles import Lock
 
 # Where conda-forge's name differs from the wheel's.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
@@ -77,22 +80,46 @@ def download(target: Target, folder: Path) -> list[Path]:
         NoWheel: pip cannot have one of them.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    _pip(target, folder, "--no-deps", f"torch=={target.torch}")
-    (torch,) = folder.glob("torch-*.whl")
-    with WheelFile.open(torch) as wheel:
-        metadata = wheel.read_dist_info("METADATA")
-    needs = [
-        line.partition(":")[2].strip()
-        for line in metadata.splitlines()
-        if line.startswith("Requires-Dist:")
-    ]
-    _pip(
-        target,
-        folder,
-        *torch_requirements(needs, target.python.version, nvidia=False),
-        *requirements(),
-    )
+    lock = locked(target.torch)
+    if lock:
+        _download_locked(lock, target, folder)
+    else:
+        _pip(target, folder, "--no-deps", f"torch=={target.torch}")
+        _pip(target, folder, *_needs(folder, target), *requirements())
     return sorted(folder.glob("*.whl"))
+
+
+def _download_locked(lock: Lock, target: Target, folder: Path) -> None:
+    """Fetch by hash, in rounds: what a wheel needs is known when it is there."""
+    folder.mkdir(parents=True)
+    *before, last = [hashed(pin.text, folder / f"{pin.version}.txt") for pin in lock.torches]
+    for arguments in before:
+        with contextlib.suppress(NoWheel):  # no index has this build: the next is taken
+            _pip(target, folder, *arguments)
+            break
+    else:
+        _pip(target, folder, *last)
+    have = {"torch"}
+    wanted = _names((*requirements(), *_needs(folder, target)))
+    while missing := wanted - have:
+        pins = lock.text(missing.__contains__)
+        _pip(target, folder, *hashed(pins, folder / f"round-{len(have)}.txt"))
+        have |= missing
+        wanted |= _names(_needs(folder, target))
+
+
+def _names(requirements: Iterable[str]) -> set[str]:
+    return {canonicalize_name(Requirement(text).name) for text in requirements}
+
+
+def _needs(folder: Path, target: Target) -> list[str]:
+    """What the wheels in a folder require in that interpreter, without NVIDIA's packages."""
+    stated: list[str] = []
+    for path in folder.glob("*.whl"):
+        with WheelFile.open(path) as wheel:
+            metadata = Metadata.from_email(wheel.read_dist_info("METADATA"), validate=False)
+        stated += map(str, metadata.requires_dist or ())
+    return torch_requirements(stated, target.python.version, nvidia=False)
 
 
 def _pip(target: Target, folder: Path, *arguments: str) -> None:

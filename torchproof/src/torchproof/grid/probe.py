@@ -12,7 +12,8 @@ import sys
 def outcome(program: str) -> tuple[str, str]:
     """Whether a program ran; a library that does not load is an ImportError or an OSError."""
     try:
-        exec(program, {"__name__": "__main__"})  # the user's own program, as `python -c` runs it
+        # The user's own program, as `python -c` runs it.
+        exec(program, {"__name__": "__main__"})  # nosec B102
     except (ImportError, OSError) as error:
         return "refuses", f"{type(error).__name__}: {error}"
     except Exception as error:  # whatever a wrong binary raises is the finding

@@ -5,6 +5,7 @@ uv makes one in about a second from its cache; where it is missing, venv and pip
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from torchproof.config import HOST, PATH, ROOT, project, read_toml, series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, text_hash, write_sealed
 from torchproof.machine import stubs
+from torchproof.machine.lockfiles import Lock, LockError, read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -154,6 +156,23 @@ def requirements() -> tuple[str, ...]:
     )
 
 
+def locked(torch: str) -> Lock | None:
+    """The lock of a torch's environments; None where the project keeps none.
+
+    Raises:
+        LockError: this torch has no lock, or it lacks what the project requires.
+    """
+    if not (PATH.is_file() and project().locks):
+        return None
+    lock = read(ROOT / project().locks, torch)
+    if unmet := lock.unmet(requirements()):
+        raise LockError(
+            f"{project().locks}: no version of {', '.join(unmet)} for torch {torch}; make it again "
+            "with `nox -s lock`"
+        )
+    return lock
+
+
 def torch_requirements(metadata: Sequence[str], python: str, *, nvidia: bool) -> list[str]:
     """The packages torch asks for in that Python, with or without those of NVIDIA's and triton."""
     marker: dict[str, str | AbstractSet[str]] = {
@@ -171,6 +190,14 @@ def torch_requirements(metadata: Sequence[str], python: str, *, nvidia: bool) ->
             requirement.marker = None
             wanted.append(str(requirement))
     return wanted
+
+
+def hashed(requirements: str, file: Path) -> list[str]:
+    """An installer's arguments for exactly the files that a requirement file has hashes of."""
+    file.write_text(requirements, encoding="utf-8")
+    # A source distribution would be built with whatever versions its own build asks for.
+    exactly = ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
+    return [*exactly, "--requirement", str(file)]
 
 
 @dataclass(frozen=True)
@@ -197,7 +224,12 @@ class Maker:
         system = "" if python.system == HOST else f"-{python.system}"
         path = self.folder / f"torch{torch}-py{python.version}-{packages}{system}"
         ready = path.with_name(f"{path.name}.ready.json")
-        key = text_hash(torch, str(python.path), python.version, packages, *requirements())
+        try:
+            lock = locked(torch)
+        except LockError as error:
+            raise EnvironmentFailed(str(error)) from error
+        contents = (lock.key,) if lock else requirements()
+        key = text_hash(torch, str(python.path), python.version, packages, *contents)
         known = read_sealed(ready)
         if known and known["key"] == key and path.is_dir():
             return Environment(path, known["torch"], python.version, known["flavour"])
@@ -210,33 +242,51 @@ class Maker:
                 f"{free / 2**30:.1f} GiB of disk are free, an environment may need "
                 f"{FREE_BYTES >> 30} GiB: free some space and run again with --resume"
             )
-        made = self._make(path, torch, python, packages, log)
+        made = self._make(path, torch, python, packages, log, lock)
         write_sealed(ready, {"key": key, "torch": made.torch, "flavour": made.flavour})
         return made
 
     def _make(
-        self, path: Path, torch: str, python: Interpreter, packages: str, log: Path
+        self,
+        path: Path,
+        torch: str,
+        python: Interpreter,
+        packages: str,
+        log: Path,
+        lock: Lock | None,
     ) -> Environment:
         program = path / "bin" / "python"
         self._run(self.installer.create(python.path, path), log, f"CPython {python.version}")
-        self._run(
-            self.installer.install(program, "--no-deps", f"torch=={torch}"), log, f"torch {torch}"
-        )
+        self._install_torch(program, torch, log, lock)
         empty = Environment(path, torch, python.version, "cpu")
         distribution = Distribution.at(next(empty.site_packages.glob("torch-*.dist-info")))
         cuda = find_torch(empty.site_packages).cuda
         nvidia = cuda is not None and (packages == "real" or self.gpu)
-        needs = torch_requirements(distribution.requires or [], python.version, nvidia=nvidia)
-        self._run(
-            self.installer.install(program, *needs, *requirements()),
-            log,
-            "the packages beside torch",
-        )
+        wanted = [
+            *torch_requirements(distribution.requires or [], python.version, nvidia=nvidia),
+            *requirements(),
+        ]
+        if lock:
+            wanted = hashed(
+                lock.text(lambda name: nvidia or not NVIDIA.match(name)), path / "beside.txt"
+            )
+        self._run(self.installer.install(program, *wanted), log, "the packages beside torch")
         if cuda is not None and not nvidia:
             stubs.write(empty.site_packages)
         self._run([program, "-c", IMPORT_TORCH], log, "import torch")
         flavour = "cpu" if cuda is None else "real" if nvidia else "stubbed"
         return Environment(path, distribution.version, python.version, flavour)
+
+    def _install_torch(self, program: Path, torch: str, log: Path, lock: Lock | None) -> None:
+        builds = [["--no-deps", f"torch=={torch}"]]
+        if lock:
+            home = program.parents[1]
+            builds = [hashed(pin.text, home / f"{pin.version}.txt") for pin in lock.torches]
+        *before, last = [self.installer.install(program, *arguments) for arguments in builds]
+        for command in before:
+            with contextlib.suppress(EnvironmentFailed):  # no index has it: the next is taken
+                return self._run(command, log, f"torch {torch}")
+        return self._run(last, log, f"torch {torch}")
 
     def _run(self, command: list[str | Path], log: Path, what: str) -> None:
         env = {**self.installer.env, **KEEP_BYTECODE}

@@ -1,0 +1,118 @@
+"""`python -m torchproof.machine.relock`: resolve what environments install, write the locks."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from torchproof import config, terminal
+from torchproof.errors import TorchproofError
+from torchproof.files import write_atomically
+from torchproof.machine.environments import pip_settings, requirements
+from torchproof.machine.lockfiles import ALWAYS, COMMON, LockError, Pin, parse, split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torchproof.config import Torch
+
+HEADER = "# Made by `nox -s lock`; docs/maintaining.md says when.\n"
+COMPILE = "pip compile --quiet --universal --generate-hashes --prerelease disallow"
+PLAIN = "--no-header --no-annotate --no-emit-index-url --no-emit-find-links"
+
+
+def compile_lock(torch: Torch, oldest: str, wanted: Sequence[str], output: Path) -> tuple[Pin, ...]:
+    """Resolve one torch's environments; versions that the output file already has are kept.
+
+    Raises:
+        LockError: uv does not find a solution.
+    """
+    newest = config.number(torch.pythons[-1])[1] + 1
+    limits = f"python_version >= '{torch.pythons[0]}' and python_version < '3.{newest}'"
+    lines = [*wanted, f"torch=={torch.version}; {limits}"]
+    done = subprocess.run(
+        [
+            "uv",
+            *COMPILE.split(),
+            *PLAIN.split(),
+            "--python-version",
+            oldest,
+            "--output-file",
+            str(output),
+            "-",
+        ],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise LockError(f"torch {torch.version}: uv: {done.stderr.strip()}")
+    pins = parse(output.read_text(encoding="utf-8"))
+    (plain,) = (pin for pin in pins if pin.name == "torch")
+    others = tuple(pin for pin in pins if pin is not plain)
+    # `==` would also take a build of that version for which there is no hash, "2.13.0+cpu".
+    exactly = Requirement(str(plain.requirement).replace("==", "===", 1))
+    return (*others, Pin(exactly, plain.hashes), *cpu_build(torch.version))
+
+
+def cpu_build(version: str) -> tuple[Pin, ...]:
+    """This torch's CPU build, where pip is configured with a folder that has it."""
+    folders = pip_settings(Path(sys.executable)).get("UV_FIND_LINKS", "").split()
+    wheels = [wheel for name in folders for wheel in Path(name).glob(f"torch-{version}+cpu-*.whl")]
+    digests = (hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
+    hashes = frozenset(f"sha256:{digest}" for digest in digests)
+    return (Pin(Requirement(f"torch==={version}+cpu"), hashes),) if hashes else ()
+
+
+def write(folder: Path, matrix: config.Matrix) -> None:
+    """Write every torch's lock, newest torch first: the others take its versions where they may.
+
+    Raises:
+        LockError: uv does not find a solution.
+    """
+    wanted = (*requirements(), *ALWAYS)
+    oldest = min((p for torch in matrix.torch for p in torch.pythons), key=config.number)
+    found: dict[str, tuple[Pin, ...]] = {}
+    with tempfile.TemporaryDirectory(prefix="lock-") as scratch:
+        output = Path(scratch, "lock.txt")
+        for torch in reversed(matrix.torch):
+            found[torch.version] = compile_lock(torch, oldest, wanted, output)
+    common, own = split(found)
+    files = {COMMON: common, **{f"torch-{torch}.txt": pins for torch, pins in own.items()}}
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.txt"):
+        if old.name not in files:
+            old.unlink()
+    for name, pins in files.items():
+        write_atomically(folder / name, HEADER + "".join(pin.text + "\n" for pin in pins))
+
+
+def main() -> int:
+    """Run the command line; 0 when the locks are written."""
+    parser = argparse.ArgumentParser(prog="nox -s lock --", description=__doc__)
+    parser.parse_args()
+    console = terminal.console(soft_wrap=True)
+    try:
+        folder = config.project().locks
+        if not folder:
+            raise LockError("matrix.toml: expected project.locks, the folder of the locks")
+        write(config.ROOT / folder, config.load())
+    except TorchproofError as error:
+        console.print(f"error: {error}", style="red")
+        return 2
+    console.print(f"{folder}: {sum(1 for _ in Path(config.ROOT, folder).glob('*.txt'))} files")
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("UV_PYTHON_DOWNLOADS", "never")
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Environments install by version and hash, from locks that hold what the project requires."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from torchproof.machine import lockfiles, vulnerabilities
+from torchproof.machine.environments import locked, requirements
+from torchproof.machine.lockfiles import LockError, Pin, parse, read, split
+
+from torchproof import config
+
+MATRIX = config.load()
+A, B = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+TEXT = f"""# a comment
+numpy==2.4.6; python_full_version == "3.11.*" \\
+    --hash={A} \\
+    --hash={B}
+torch==2.13.0 \\
+    --hash={A}
+"""
+
+
+def test_a_lock_reads_what_it_writes() -> None:
+    pins = parse(TEXT)
+    assert [(pin.name, pin.version, sorted(pin.hashes)) for pin in pins] == [
+        ("numpy", "2.4.6", [A, B]),
+        ("torch", "2.13.0", [A]),
+    ]
+    assert parse("".join(pin.text + "\n" for pin in pins)) == pins
+    lock = lockfiles.Lock.of(pins)
+    assert (parse(lock.text()), lock.torches) == (pins[:1], pins[1:])
+    assert lock.text(lambda name: name != "numpy") == ""
+
+
+@pytest.mark.parametrize("text", ["numpy==2.4.6\n", f"numpy>=2 --hash={A}\n"])
+def test_what_has_no_hash_or_no_single_version_is_refused(text: str) -> None:
+    with pytest.raises(LockError, match="expected one version and a hash"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", [None, "===", "numpy"])
+def test_a_missing_or_damaged_lock_names_its_file_and_the_remedy(
+    tmp_path: Path, text: str | None
+) -> None:
+    if text is not None:
+        (tmp_path / "common.txt").write_text(text)
+    with pytest.raises(LockError, match=r"`nox -s lock`"):
+        read(tmp_path, "2.13.0")
+
+
+def test_only_what_all_torches_share_is_common() -> None:
+    numpy, first, second = parse(TEXT)[0], *parse(f"t==1 --hash={A}\nt==2 --hash={A}\n")
+    common, own = split({"1": (numpy, first), "2": (numpy, second)})
+    assert (common, own) == ((numpy,), {"1": (first,), "2": (second,)})
+
+
+@pytest.mark.parametrize("torch", [torch.version for torch in MATRIX.torch])
+def test_each_torch_of_the_matrix_has_a_lock_with_all_that_is_required(torch: str) -> None:
+    lock = locked(torch)
+    assert lock is not None
+    assert lock.unmet((f"torch=={torch}", *requirements(), *lockfiles.ALWAYS)) == []
+
+
+def test_a_requirement_that_the_lock_does_not_meet_is_reported() -> None:
+    lock = lockfiles.Lock.of(parse(TEXT))
+    assert lock.unmet(["numpy>=2", "numpy>=3", "rich"]) == ["numpy>=3", "rich"]
+
+
+def test_a_build_that_only_some_indexes_offer_is_tried_first() -> None:
+    lock = lockfiles.Lock.of(parse(f"torch===2.13.0 --hash={A}\ntorch===2.13.0+cpu --hash={B}\n"))
+    assert [pin.version for pin in lock.torches] == ["2.13.0+cpu", "2.13.0"]
+    assert lock.text() == ""
+
+
+def test_no_address_is_in_a_lock() -> None:
+    folder = config.ROOT / config.project().locks
+    assert not [file for file in folder.glob("*.txt") if "://" in file.read_text(encoding="utf-8")]
+
+
+def test_pins_are_equal_by_requirement_and_hashes() -> None:
+    (pin, _) = parse(TEXT)
+    assert Pin(pin.requirement, frozenset([A])) != pin
+
+
+SOUND = {"name": "numpy", "version": "2.4.6", "vulns": []}
+BROKEN = {
+    "name": "rich",
+    "version": "1",
+    "vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["2"]}],
+}
+UNKNOWN = {"name": "jinja2", "skip_reason": "Dependency not found on PyPI"}
+
+
+@pytest.mark.parametrize(
+    ("packages", "accepted", "code", "start"),
+    [
+        ([SOUND], {}, 0, "passed: 1 packages"),
+        ([SOUND, BROKEN], {}, 1, "rich 1: PYSEC-1: failed, fixed in 2"),
+        ([SOUND, BROKEN], {"CVE-1": "not used"}, 0, "rich 1: PYSEC-1: accepted (not used)"),
+        ([SOUND, UNKNOWN], {}, 0, "not run: the service does not know 1 of 2: jinja2"),
+        (None, {}, 0, "not run: pip-audit has no answer (no route)"),
+    ],
+)
+def test_what_was_not_audited_is_not_run(
+    packages: list[dict[str, object]] | None, accepted: dict[str, str], code: int, start: str
+) -> None:
+    output = "" if packages is None else json.dumps({"dependencies": packages})
+    status, lines = vulnerabilities.verdict(output, "trace\nno route\n", accepted)
+    assert status == code
+    assert lines[0].startswith(start)
+    assert len(lines) == 1
