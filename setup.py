@@ -58,6 +58,7 @@ class Sdist(sdist):  # type: ignore[misc]  # setuptools carries no types
     def make_archive(self, base_name: str, *_: object, base_dir: str, **__: object) -> str:
         """A .tar.gz, its members in the order of their names."""
         path = Path(f"{base_name}.tar.gz")
+        path.parent.mkdir(parents=True, exist_ok=True)
         time = int(os.environ["SOURCE_DATE_EPOCH"])
         with (
             path.open("wb") as file,
