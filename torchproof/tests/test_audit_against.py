@@ -205,3 +205,25 @@ def test_a_cuda_runtime_inside_the_library_is_nobody_elses(
     torch = SimpleNamespace(cuda="13.0", series="2.13")
     found = against._danger(facts, torch, None)  # type: ignore[arg-type]  # what it asks of both
     assert (found is not None) is danger
+
+
+@pytest.mark.parametrize("brought", [True, False])
+def test_what_the_environments_cpython_brings_is_found(toolchain: Toolchain, brought: bool) -> None:
+    own = toolchain.stub("cpython/lib/x86_64-linux-gnu/libown.so.6", ["own"])
+    libtorch = str(stub_torch(toolchain) / "lib" / "libtorch_cpu.so")
+    source = CALL.format("own") + CALL.format(THERE)
+    library = toolchain.library("ext.so", source, libtorch, str(own))
+    home = toolchain.folder / ("cpython" if brought else "other") / "bin"
+    environment = toolchain.folder / "environment"
+    (toolchain.folder / "torch").rename(packages := site_packages(environment))
+    (environment / "pyvenv.cfg").write_text(f"home = {home}\n", encoding="utf-8")
+    verdict = predicted(library, packages)
+    expected = ("loads", ()) if brought else ("fails", ("libown.so.6",))
+    assert (verdict.outcome, verdict.missing) == expected
+
+
+def site_packages(environment: Path) -> Path:
+    """Where torch is in an environment."""
+    folder = environment / "lib" / "python3.11" / "site-packages"
+    folder.mkdir(parents=True)
+    return folder / "torch"

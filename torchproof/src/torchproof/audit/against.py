@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from torchproof.audit import symbols
-from torchproof.audit.system import find_library, library_folders, read_provider
+from torchproof.audit.system import (
+    find_library,
+    interpreter_libraries,
+    library_folders,
+    read_provider,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -103,6 +108,7 @@ def _places(elf: Elf, torch: Torch, siblings: Iterable[Path]) -> Iterator[Path]:
     prefix = torch.path.parents[3]
     if (prefix / "conda-meta").is_dir():
         yield prefix / "lib"
+    yield from interpreter_libraries(prefix)
     yield from library_folders()
 
 

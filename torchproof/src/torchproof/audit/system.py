@@ -38,6 +38,15 @@ def find_library(name: str, folders: Iterable[Path], machine: str) -> Provider |
     return None
 
 
+def interpreter_libraries(environment: Path) -> list[Path]:
+    """Where the CPython of a virtual environment brings system libraries of its own."""
+    settings = environment / "pyvenv.cfg"
+    lines = settings.read_text(encoding="utf-8").splitlines() if settings.is_file() else []
+    pairs = (line.partition("=") for line in lines)
+    homes = [Path(value.strip()) for name, _, value in pairs if name.strip() == "home"]
+    return [folder for home in homes for folder in sorted(home.parent.glob("lib/*-linux-gnu"))]
+
+
 def library_folders() -> list[Path]:
     """Where the loader of this machine looks when no search path helps it."""
     folders = load_ld_paths(Libc.GLIBC)
