@@ -68,6 +68,21 @@ def test_every_row_passes_and_is_reported(tmp_path: Path) -> None:
     assert all(f'id="{name}"' in page for name in ALL)
 
 
+def test_an_emulated_row_names_the_emulator_and_is_not_timed(tmp_path: Path) -> None:
+    code, output = finish(tmp_path, mode="emulated")
+    assert code == 0, output
+    document = json.loads((tmp_path / "report.json").read_text())
+    assert {row["outcome"] for row in document["rows"]} == {"passed, emulated by qemu-user 1.0"}
+    assert {row["emulator"] for row in document["rows"]} == {"qemu-user 1.0"}
+    assert not any(row["speed"] for row in document["rows"])
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("passed, emulated by qemu-user 1.0") >= len(ALL)
+    # Its rows are not those of a real processor, and the other way round.
+    finish(tmp_path, resume=True)
+    found = rows(tmp_path).values()
+    assert all(row["speed"] and not row["emulator"] for row in found)
+
+
 def test_rows_that_share_a_recipe_share_one_wheel(tmp_path: Path) -> None:
     finish(tmp_path)
     hashes = {name: row["artifact"]["sha256"] for name, row in rows(tmp_path).items()}

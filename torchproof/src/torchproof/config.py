@@ -167,13 +167,37 @@ class Level:
         above: those that it lacks; where the processor has none of them, the level is its own.
         hidden: words that no library's report of what it uses may contain.
         environment: `NAME=value`, what holds the libraries to it.
+        emulated: the processor that qemu-user emulates for it, by its name there; "" for none.
     """
 
     name: str
-    needs: tuple[str, ...]
-    above: tuple[str, ...]
     hidden: tuple[str, ...]
-    environment: tuple[str, ...]
+    line: int
+    needs: tuple[str, ...] = ()
+    above: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    emulated: str = ""
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """A program of qemu-user, which runs a platform's programs on another processor.
+
+    Attributes:
+        platform: whose programs it runs.
+        program: its name.
+        cpu: the processor that it emulates where no level names another.
+        debian: the platform's name in Debian's archive.
+        triplet: the platform's name in those of its compilers and folders.
+        loader: the file that starts its programs.
+    """
+
+    platform: str
+    program: str
+    cpu: str
+    debian: str
+    triplet: str
+    loader: str
     line: int
 
 
@@ -361,12 +385,13 @@ class RowSpec:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of torch, compilers, CUDA and platforms."""
+    """What is known of torch, compilers, CUDA, platforms and emulators."""
 
     torch: tuple[Torch, ...]
     compilers: tuple[Compiler, ...]
     cuda: tuple[Cuda, ...]
     platforms: tuple[Platform, ...]
+    emulators: tuple[Emulator, ...]
 
 
 @dataclass(frozen=True)
@@ -413,6 +438,10 @@ class Matrix(Known):
     def platform(self, name: str) -> Platform:
         """The platform called `name`."""
         return next(platform for platform in self.platforms if platform.name == name)
+
+    def emulator(self, platform: str) -> Emulator | None:
+        """What runs a platform's programs on another processor; None where nothing does."""
+        return next((each for each in self.emulators if each.platform == platform), None)
 
     def suite(self, name: str) -> Suite:
         """The suite called `name`."""
@@ -549,6 +578,7 @@ ARRAYS: dict[str, tuple[type, str | None]] = {
     "compilers": (Compiler, "name"),
     "cuda": (Cuda, "version"),
     "platforms": (Platform, "name"),
+    "emulators": (Emulator, "platform"),
     "suites": (Suite, None),
     "tiers": (Tier, None),
     "rows": (RowSpec, None),

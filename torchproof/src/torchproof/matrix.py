@@ -8,6 +8,7 @@ from torchproof.interrupts import INTERRUPTED  # before the imports that are slo
 import argparse
 import json
 import os
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from torchproof import config, terminal
 from torchproof.errors import TorchproofError
 from torchproof.lock import BusyError
+from torchproof.machine import emulation
+from torchproof.machine.debian import NotOffered
 from torchproof.machine.inventory import Machine, this_machine
 from torchproof.machine.processes import Stopped
 from torchproof.made import makers
@@ -102,10 +105,11 @@ def main(argv: list[str] | None = None) -> int:
             broken += [line for maker in makers() for line in maker.check()]
         if chosen.check or broken:
             return check(broken, console)
-        machine = this_machine()
-        placed = place(matrix, expand(matrix, chosen.tier), machine)
-        if chosen.select:
-            placed = select(placed, chosen.select)
+        machine = emulation.find(matrix, this_machine())
+        placed = chosen_rows(matrix, machine, chosen)
+        if not (chosen.list or chosen.report) and fetch_emulated(matrix, placed, console):
+            machine = emulation.find(matrix, machine)
+            placed = chosen_rows(matrix, machine, chosen)
         commit = proofs.clean_commit() if chosen.record else None
     except TorchproofError as error:
         console.print(f"error: {error}", style="red")
@@ -121,6 +125,29 @@ def main(argv: list[str] | None = None) -> int:
         results = came
     code = conclude(results, chosen, console)
     return code if commit is None else record(results, machine, commit, chosen, console)
+
+
+def chosen_rows(
+    matrix: config.Matrix, machine: Machine, chosen: argparse.Namespace
+) -> tuple[Placed, ...]:
+    """The rows of the tier that were selected, on this machine."""
+    placed = place(matrix, expand(matrix, chosen.tier), machine)
+    return select(placed, chosen.select) if chosen.select else placed
+
+
+def fetch_emulated(matrix: config.Matrix, placed: tuple[Placed, ...], console: Console) -> bool:
+    """Fetch what emulates the rows that nothing emulates yet; whether any was."""
+    wanted = dict.fromkeys((p.row.platform, p.row.python) for p in placed if p.fetchable)
+    fetched = False
+    for platform, python in wanted:
+        console.print(f"fetching CPython {python} of {platform} and what emulates it here")
+        try:
+            with tempfile.TemporaryDirectory(prefix="torchproof-") as scratch:
+                emulation.fetch(python, emulation.of(matrix, platform), Path(scratch))
+            fetched = True
+        except NotOffered as error:
+            console.print(f"not fetched: {error}", style="yellow", soft_wrap=True)
+    return fetched
 
 
 def check(troubles: list[str], console: Console) -> int:

@@ -1,4 +1,6 @@
-"""Runs the real runner over stand-in environments: `run.py FOLDER JOBS [resume|build|prebuilt]`.
+"""Runs the real runner over stand-in environments: `run.py FOLDER JOBS [MODE]`.
+
+The mode is resume, build, prebuilt, levels or emulated.
 
 A process of its own, so that a test can kill it as a user, or the kernel, would.
 """
@@ -12,7 +14,7 @@ from types import SimpleNamespace
 
 from torchproof.lock import BusyError
 from torchproof.machine.environments import Environment
-from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
+from torchproof.machine.inventory import CompilerFound, Emulation, Interpreter, Machine
 from torchproof.machine.processes import Processes
 from torchproof.machine.sample_processors import AMX
 from torchproof.report import document
@@ -25,6 +27,7 @@ from torchproof.rows.single_flight import SingleFlight
 
 from torchproof import config, terminal
 
+EMULATOR = "qemu-user 1.0"
 STANDIN = Path(__file__).with_name("python.py")
 MATRIX = """
 stable = { target = "2.10", headers = "2.13" }
@@ -91,7 +94,8 @@ def main() -> int:
     row.to_json = lambda _: '[{"libraries": []}]'  # type: ignore[assignment]  # stand-in
     text = MATRIX.removesuffix("]\n") + LEVEL_ROW + LEVELS if "levels" in sys.argv else MATRIX
     matrix = config.loads(text)
-    python = Interpreter(Path("/usr/bin/python3.11"), "3.11.7")
+    emulation = Emulation("linux-x86_64", EMULATOR, Path("run")) if "emulated" in sys.argv else None
+    python = Interpreter(Path("/usr/bin/python3.11"), "3.11.7", emulation=emulation)
     compilers = tuple(
         CompilerFound("g++", f"{major}.2.0", Path(f"/usr/bin/g++-{major}")) for major in (11, 12)
     )

@@ -6,6 +6,7 @@ uv makes one in about a second from its cache; where it is missing, venv and pip
 from __future__ import annotations
 
 import contextlib
+import platform
 import re
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from torchproof.config import HOST, PATH, ROOT, project, read_toml, series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, text_hash, write_sealed
 from torchproof.machine import stubs
+from torchproof.machine.emulation import wrap
 from torchproof.machine.lockfiles import Lock, LockError, read
 
 if TYPE_CHECKING:
@@ -173,12 +175,15 @@ def locked(torch: str) -> Lock | None:
     return lock
 
 
-def torch_requirements(metadata: Sequence[str], python: str, *, nvidia: bool) -> list[str]:
+def torch_requirements(
+    metadata: Sequence[str], python: str, *, nvidia: bool, machine: str = platform.machine()
+) -> list[str]:
     """The packages torch asks for in that Python, with or without those of NVIDIA's and triton."""
     marker: dict[str, str | AbstractSet[str]] = {
         **cast("dict[str, str]", default_environment()),
         "python_version": series(python).rstrip("t"),
         "python_full_version": python.rstrip("t"),
+        "platform_machine": machine,
         "extra": "",
     }
     wanted = []
@@ -221,8 +226,10 @@ class Maker:
         Raises:
             EnvironmentFailed: a package cannot be had, the disk is full, or torch does not import.
         """
-        system = "" if python.system == HOST else f"-{python.system}"
-        path = self.folder / f"torch{torch}-py{python.version}-{packages}{system}"
+        emulation = python.emulation
+        odd = "" if python.system == HOST else f"-{python.system}"
+        odd += f"-{emulation.platform}-emulated" if emulation else ""
+        path = self.folder / f"torch{torch}-py{python.version}-{packages}{odd}"
         ready = path.with_name(f"{path.name}.ready.json")
         try:
             lock = locked(torch)
@@ -262,17 +269,22 @@ class Maker:
         distribution = Distribution.at(next(empty.site_packages.glob("torch-*.dist-info")))
         cuda = find_torch(empty.site_packages).cuda
         nvidia = cuda is not None and (packages == "real" or self.gpu)
-        wanted = [
-            *torch_requirements(distribution.requires or [], python.version, nvidia=nvidia),
-            *requirements(),
-        ]
+        emulation = python.emulation
+        machine = emulation.platform.partition("-")[2] if emulation else platform.machine()
+        needs = torch_requirements(
+            distribution.requires or [], python.version, nvidia=nvidia, machine=machine
+        )
+        wanted = [*needs, *requirements()]
         if lock:
             wanted = hashed(
                 lock.text(lambda name: nvidia or not NVIDIA.match(name)), path / "beside.txt"
             )
         self._run(self.installer.install(program, *wanted), log, "the packages beside torch")
         if cuda is not None and not nvidia:
-            stubs.write(empty.site_packages)
+            own = emulation.compilers if emulation else None
+            stubs.write(empty.site_packages, own / "gcc" if own else "gcc")
+        if emulation:
+            wrap(program.parent, emulation)
         self._run([program, "-c", IMPORT_TORCH], log, "import torch")
         flavour = "cpu" if cuda is None else "real" if nvidia else "stubbed"
         return Environment(path, distribution.version, python.version, flavour)

@@ -1,135 +1,50 @@
 """The CPythons that matrix.toml names and this machine lacks, from Debian's packages.
 
 Each is unpacked into a folder of its own under the user's cache, with the C library it was built
-on; nothing is installed into the system. `machine.inventory.find_pythons` finds them there.
+on; nothing is installed into the system. What no package has is built from a source tree.
+`machine.inventory.find_pythons` finds them there.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchproof import config
 from torchproof.config import series
-from torchproof.errors import TorchproofError
-from torchproof.machine.inventory import Interpreter, find_pythons, interpreters_folder
+from torchproof.machine import debian, emulation
+from torchproof.machine.debian import NotOffered
+from torchproof.machine.inventory import (
+    Interpreter,
+    cache_folder,
+    find_pythons,
+    interpreters_folder,
+    this_platform,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-SUITE = "sid"
-LIBRARIES = ("libgomp1", "libstdc++6")  # torch takes them from the system
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-LOADER = "ld-linux-x86-64.so.2"
-TRIPLET = "x86_64-linux-gnu"
 LOADED_FIRST = ("libstdc++.so.6", "librt.so.1")
+VERSION = re.compile(r'^#define\s+PY_VERSION\s+"(\d+\.\d+)[^"]*"', re.MULTILINE)
 
 
-class NotOffered(TorchproofError):
-    """No package has the interpreter; the message says why, in one sentence."""
-
-
-@dataclass(frozen=True)
-class AptRoot:
-    """A package state under `folder`: it knows one suite, and has no package installed."""
-
-    folder: Path
-    suite: str
-
-    def update(self) -> None:
-        """Read the suite's index, from where this system gets its own packages."""
-        for name in ("state/lists/partial", "cache/archives/partial", "empty"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
-        (self.folder / "status").touch()
-        source = f"deb [signed-by={KEYRING}] {mirror()} {self.suite} main\n"
-        (self.folder / "sources.list").write_text(source, encoding="utf-8")
-        self._apt("update")
-
-    def download(self, *packages: str) -> list[Path]:
-        """Packages with everything they depend on, as files."""
-        self._apt("install", "--download-only", "--no-install-recommends", "--yes", *packages)
-        return sorted((self.folder / "cache" / "archives").glob("*.deb"))
-
-    def _apt(self, *command: str) -> None:
-        settings = {
-            "Dir::State": self.folder / "state",
-            "Dir::State::status": self.folder / "status",
-            "Dir::Cache": self.folder / "cache",
-            "Dir::Etc::sourcelist": self.folder / "sources.list",
-            "Dir::Etc::sourceparts": self.folder / "empty",
-            # A snapshot of the suite may be older than its index says it is good for.
-            "Acquire::Check-Valid-Until": "false",
-        }
-        options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-        run("apt-get", "--quiet", *options, *command)
-
-
-def run(*command: str | Path) -> str:
-    """A program's output.
-
-    Raises:
-        NotOffered: it failed; with its last line.
-    """
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
-        raise NotOffered(f"{command[0]} failed: {last}")
-    return done.stdout
-
-
-def mirror() -> str:
-    """The archive that this system's own apt reads Debian from."""
-    found = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian")
-    if not found:
-        raise NotOffered("apt has read no index of Debian's; run `apt-get update`")
-    return found.splitlines()[0]
-
-
-def unpack(suite: str, packages: Sequence[str], scratch: Path) -> Path:
-    """The `usr` folder of a suite's packages and of all that they depend on."""
-    for tool in ("apt-get", "dpkg", "patchelf"):
-        if shutil.which(tool) is None:
-            raise NotOffered(f"there is no {tool} on PATH")
-    root = AptRoot(scratch, suite)
-    root.update()
-    unpacked = scratch / "unpacked"
-    for package in root.download(*packages):
-        run("dpkg", "-x", package, unpacked)
-    return unpacked / "usr"
-
-
-def fetch(name: str, target: Path, scratch: Path) -> Path:
+def fetch(name: str, platform: config.Emulator, target: Path, scratch: Path) -> Path:
     """The CPython of a series, unpacked so that it runs where it is.
 
     Args:
         name: the series, "3.14".
+        platform: this machine's.
         target: the folder it is put in.
         scratch: a folder for the packages.
 
     Raises:
         NotOffered: there is no such package, or apt or patchelf is missing.
     """
-    usr = unpack(SUITE, (f"python{name}", f"libpython{name}-dev", *LIBRARIES), scratch)
-    shutil.rmtree(target, ignore_errors=True)
-    (target / "bin").mkdir(parents=True)
-    (target / "lib").mkdir()
-    (target / "include").mkdir()
-    headers = f"include/python{name}"
-    # CPython finds its library and its headers beside the folder of its program.
-    for part in (f"bin/python{name}", f"lib/python{name}", f"lib/{TRIPLET}", headers):
-        shutil.move(usr / part, target / part)
-    # Debian's header includes the real one by a path that is searched in the system alone.
-    own = usr / "include" / TRIPLET / f"python{name}" / "pyconfig.h"
-    shutil.copy2(own, target / headers / "pyconfig.h")
-    for archive in target.rglob("*.a"):
-        archive.unlink()
-    return settle(target / "bin" / f"python{name}", target / "lib" / TRIPLET)
+    program = debian.unpack_cpython(name, platform, target, scratch)
+    return settle(program, target / "lib" / platform.triplet / platform.loader)
 
 
 def adopt(prefix: Path, system: config.System, target: Path, scratch: Path) -> Path:
@@ -141,29 +56,61 @@ def adopt(prefix: Path, system: config.System, target: Path, scratch: Path) -> P
     program = next(iter(sorted((prefix / "bin").glob("python3.[0-9]*[0-9t]"))), None)
     if program is None:
         raise NotOffered(f"{prefix} has no bin/python3.*; name the prefix of a CPython")
-    unpacked = unpack(system.suite, system.packages, scratch).parent
+    platform = of_this_machine()
+    unpacked = debian.unpack(system.suite, system.packages, scratch)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(prefix, target, symlinks=True)
-    libraries = target / "lib" / TRIPLET
-    libraries.mkdir(parents=True)
-    # A release whose /lib is a folder of its own has the C library there.
-    for folder in (unpacked / "lib" / TRIPLET, unpacked / "usr" / "lib" / TRIPLET):
-        for path in folder.glob("*.so*"):
-            shutil.copy2(path, libraries)
-    return settle(target / "bin" / program.name, libraries)
+    libraries = target / "lib" / platform.triplet
+    debian.copy_libraries(unpacked, platform.triplet, libraries)
+    return settle(target / "bin" / program.name, libraries / platform.loader)
 
 
-def settle(program: Path, libraries: Path) -> Path:
-    """Start a program by the loader in `libraries`, with that folder's libraries for all it loads.
+def settle(program: Path, loader: Path) -> Path:
+    """Start a program by a loader, with the libraries in its folder for all that it loads.
 
     The search path of the old kind serves the libraries of its libraries, too. Some are loaded
     first: a library with a search path of its own would take the machine's.
     """
-    loader: tuple[str | Path, ...] = ("--set-interpreter", libraries / LOADER)
-    search = ("--force-rpath", "--set-rpath", libraries)
+    if shutil.which("patchelf") is None:
+        raise NotOffered("there is no patchelf on PATH")
+    search = ("--force-rpath", "--set-rpath", loader.parent)
     first = [word for name in LOADED_FIRST for word in ("--add-needed", name)]
-    run("patchelf", *loader, *search, *first, program)
+    debian.run("patchelf", "--set-interpreter", loader, *search, *first, program)
     return program
+
+
+def build(name: str, source: Path, target: Path, scratch: Path) -> Path:
+    """The CPython of a series, built from a source tree; a free-threaded one by its "t".
+
+    Raises:
+        NotOffered: the tree is of another series, or the build failed.
+    """
+    header = source / "Include" / "patchlevel.h"
+    found = VERSION.search(header.read_text(encoding="utf-8")) if header.is_file() else None
+    if found is None or found[1] != name.removesuffix("t"):
+        held = f"CPython {found[1]}" if found else "no CPython"
+        raise NotOffered(f"{source} holds {held}, and not the sources of {name}")
+    kind = ["--disable-gil"] if name.endswith("t") else []
+    shutil.rmtree(target, ignore_errors=True)
+    for command in (
+        [source.resolve() / "configure", f"--prefix={target}", "--without-ensurepip", *kind],
+        ["make", f"-j{os.environ.get('MAX_JOBS', os.cpu_count() or 1)}"],
+        ["make", "altinstall"],
+    ):
+        debian.run(*command, cwd=scratch)
+    return target / "bin" / f"python{name}"
+
+
+def of_this_machine() -> config.Emulator:
+    """Debian's words for this machine's platform.
+
+    Raises:
+        NotOffered: it has no packages for it.
+    """
+    known = {each.platform: each for each in config.known().emulators}
+    if this_platform() not in known:
+        raise NotOffered(f"Debian has no packages for {this_platform()}")
+    return known[this_platform()]
 
 
 def wanted(matrix: config.Matrix, found: tuple[Interpreter, ...]) -> list[str]:
@@ -182,19 +129,39 @@ def main(argv: list[str] | None = None) -> int:
         metavar=("SYSTEM", "PREFIX"),
         help="put the CPython in a prefix, built on that system, on its C library",
     )
+    parser.add_argument(
+        "--source", type=Path, metavar="TREE", help="build the series named from CPython's sources"
+    )
+    parser.add_argument(
+        "--emulate",
+        metavar="PLATFORM",
+        help="fetch the series named for it, and what emulates it here",
+    )
     options = parser.parse_args(argv)
+    if (options.source or options.emulate) and not options.series:
+        parser.error("name the series: `nox -s interpreters -- 3.14t --source TREE`")
     matrix = config.load()
     if options.on:
         return _adopt(matrix, options.on[0], Path(options.on[1]))
     failed = False
     for name in options.series or wanted(matrix, find_pythons()):
         try:
-            with tempfile.TemporaryDirectory(prefix="torchproof-") as scratch:
-                print(f"CPython {name}: {fetch(name, interpreters_folder() / name, Path(scratch))}")
+            print(f"CPython {name}: {_get(matrix, name, options)}")
         except NotOffered as error:
             failed = failed or name in options.series
             print(f"CPython {name}: not fetched: {error}; `pyenv install {name}` builds it")
     return int(failed)
+
+
+def _get(matrix: config.Matrix, name: str, options: argparse.Namespace) -> Path:
+    target = interpreters_folder() / name
+    with tempfile.TemporaryDirectory(prefix="torchproof-") as folder:
+        scratch = Path(folder)
+        if options.emulate:
+            return emulation.fetch(name, emulation.of(matrix, options.emulate), scratch)
+        if options.source:
+            return build(name, options.source, target, scratch)
+        return fetch(name, of_this_machine(), target, scratch)
 
 
 def _adopt(matrix: config.Matrix, name: str, prefix: Path) -> int:
@@ -205,7 +172,7 @@ def _adopt(matrix: config.Matrix, name: str, prefix: Path) -> int:
         return 2
     try:
         with tempfile.TemporaryDirectory(prefix="torchproof-") as scratch:
-            target = interpreters_folder().with_name("systems") / name
+            target = cache_folder() / "systems" / name
             print(f"{name}: {adopt(prefix, system, target, Path(scratch))}")
     except NotOffered as error:
         print(f"{name}: not made: {error}")

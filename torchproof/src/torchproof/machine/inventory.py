@@ -24,6 +24,23 @@ COMPILER_PROGRAM = re.compile(r"(g\+\+|clang\+\+)(-\d+)?")
 
 
 @dataclass(frozen=True)
+class Emulation:
+    """What an interpreter runs on that is not for this processor.
+
+    Attributes:
+        platform: that it is for.
+        emulator: its name and version, "qemu-user 10.0.13".
+        run: a script that runs a program under it: `run NAME PROGRAM ARGUMENTS`.
+        compilers: a folder with g++ and gcc for that platform; None where it is the machine's own.
+    """
+
+    platform: str
+    emulator: str
+    run: Path
+    compilers: Path | None = None
+
+
+@dataclass(frozen=True)
 class Interpreter:
     """A CPython and its full version, "3.14.7"; a free-threaded one has a "t" at the end.
 
@@ -33,6 +50,7 @@ class Interpreter:
     path: Path
     version: str
     system: str = HOST
+    emulation: Emulation | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +94,7 @@ class Nvcc:
 
 @dataclass(frozen=True)
 class Machine:
-    """The programs found, and what they run on."""
+    """The programs found, and what they run on; `emulated`: the same of what QEMU emulates here."""
 
     running: Interpreter
     pythons: tuple[Interpreter, ...]
@@ -87,12 +105,17 @@ class Machine:
     nvcc: Nvcc | None = None
     processor: Processor = field(default_factory=processor.read)
     of_systems: tuple[Interpreter, ...] = ()
+    emulated: tuple[Machine, ...] = ()
 
     def python(self, name: str, system: str = HOST) -> Interpreter | None:
         """The CPython of a series, "3.12" or "3.14t", or None: the running one, else the newest."""
         here = (self.running, *self.pythons)
         found = (p for p in (*here, *self.of_systems) if p.system == system)
         return next((p for p in found if series(p.version) == name), None)
+
+    def emulating(self, platform: str) -> Machine | None:
+        """The machine of a platform that QEMU emulates here; None where it has nothing of it."""
+        return next((each for each in self.emulated if each.platform == platform), None)
 
 
 def find_pythons() -> tuple[Interpreter, ...]:
@@ -109,7 +132,7 @@ def find_pythons() -> tuple[Interpreter, ...]:
 def find_pythons_of_systems() -> tuple[Interpreter, ...]:
     """Every CPython that `nox -s interpreters` has put on another system."""
     found: list[Interpreter] = []
-    for folder in sorted(interpreters_folder().with_name("systems").glob("*/bin")):
+    for folder in sorted((cache_folder() / "systems").glob("*/bin")):
         finder = findpython.Finder(no_same_file=True, selected_providers=[])
         finder.add_provider(PathProvider([folder]))
         found += _newest_first(finder, folder.parent.name)
@@ -127,8 +150,13 @@ def _newest_first(finder: findpython.Finder, system: str) -> tuple[Interpreter, 
 
 def interpreters_folder() -> Path:
     """Where `nox -s interpreters` puts the CPythons it fetches, a folder each."""
+    return cache_folder() / "interpreters"
+
+
+def cache_folder() -> Path:
+    """Where the tool keeps what it fetches for the user."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "torchproof" / "interpreters"
+    return Path(cache) / "torchproof"
 
 
 def running_python() -> Interpreter:

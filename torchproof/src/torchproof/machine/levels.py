@@ -12,16 +12,21 @@ if TYPE_CHECKING:
 
 # MKL is held only on processors of its maker, and reports what it likes on others.
 ADVISORY = ("MKL",)
+# By which a script of machine.emulation chooses the processor that QEMU emulates.
+CPU = "QEMU_CPU"
 
 
 def environment(level: Level | None) -> dict[str, str]:
     """The variables that hold the libraries to a level; none for the processor's own."""
-    return dict(each.split("=", 1) for each in level.environment) if level else {}
+    if level is None:
+        return {}
+    emulated = {CPU: level.emulated} if level.emulated else {}
+    return dict(each.split("=", 1) for each in level.environment) | emulated
 
 
 def unavailable_reason(level: Level | None, processor: Processor) -> str:
     """Why a level cannot be run on a processor; empty where it can."""
-    if level is None:
+    if level is None or level.emulated:
         return ""
     missing = [name for name in level.needs if name not in processor.instruction_sets]
     if missing:

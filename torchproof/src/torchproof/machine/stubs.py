@@ -113,8 +113,11 @@ def version_script(wanted: Iterable[Wanted]) -> str:
     )
 
 
-def write(site_packages: Path) -> tuple[str, ...]:
-    """Write the stubs a torch needs beside its own libraries, and return their names."""
+def write(site_packages: Path, compiler: str | Path = "gcc") -> tuple[str, ...]:
+    """Write the stubs a torch needs beside its own libraries, and return their names.
+
+    `compiler` compiles C for torch's platform.
+    """
     torch = site_packages / "torch"
     libraries = [read(path) for path in [*torch.glob("lib/*.so*"), *torch.glob("_C*.so")]]
     stubs = missing(libraries)
@@ -123,7 +126,7 @@ def write(site_packages: Path) -> tuple[str, ...]:
             code, script = Path(folder, "stub.c"), Path(folder, "versions")
             code.write_text(source(wanted), encoding="utf-8")
             script.write_text(version_script(wanted), encoding="utf-8")
-            command = ["gcc", "-shared", "-fPIC", "-w", "-O0", "-fno-builtin", str(code)]
+            command = [str(compiler), "-shared", "-fPIC", "-w", "-O0", "-fno-builtin", str(code)]
             command += [f"-Wl,-soname,{name}", "-o", str(torch / "lib" / name)]
             if script.stat().st_size:
                 command.append(f"-Wl,--version-script,{script}")

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from torchproof.config import HOST, load
+from torchproof.config import HOME, HOST, load
 from torchproof.files import read_json, write_atomically, write_json
 from torchproof.machine import processor
 from torchproof.report import page, proofs
@@ -47,6 +47,7 @@ def write(folder: Path, tier: str, rows: Iterable[Result]) -> dict[str, Any]:
         "rows": [
             dataclasses.asdict(result)
             | {
+                "outcome": result.outcome,
                 "speedup": result.speedup,
                 "worst": dataclasses.asdict(result.worst) if result.worst else None,
             }
@@ -87,7 +88,7 @@ def summary(rows: Iterable[Result]) -> RenderableType:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)
     for result in rows:
-        table.add_row(*cells(result), Text(result.status, style=STYLES[result.status]))
+        table.add_row(*cells(result), Text(result.outcome, style=STYLES[result.status]))
     reasons = [
         Text.assemble(
             (f"{result.status}: ", STYLES[result.status]), f"{result.id}: {result.reason}"
@@ -126,8 +127,10 @@ def cells(result: Result) -> tuple[str, ...]:
 
 
 def python_on(row: Row | Result) -> str:
-    """The Python, and the system that it starts on where that is not the machine's own."""
-    return row.python if row.system == HOST else f"{row.python} on {row.system}"
+    """The Python, and the platform and system that it starts on where not the machine's own."""
+    others = [row.platform] if row.platform != HOME else []
+    others += [row.system] if row.system != HOST else []
+    return " on ".join([row.python, *others])
 
 
 def plan_table(placed: Iterable[Placed]) -> Table:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchproof.config import ROOT, Matrix, project, series
+from torchproof.config import HOME, ROOT, Matrix, project, series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, sha256, source_hash, text_hash, write_sealed
 
@@ -45,13 +45,15 @@ class Recipe:
     cuda: str
     torch: str
     sources: str
+    platform: str = HOME
 
     @property
     def name(self) -> str:
         """A name for folders and logs."""
         cuda = self.cuda if self.cuda == "cpu" else f"cuda{self.cuda}"
         torch = "" if self.binding == "stable" else f"-torch{series(self.torch)}"
-        return f"{self.binding}{torch}-{self.compiler}-{cuda}"
+        platform = "" if self.platform == HOME else f"-{self.platform}"
+        return f"{self.binding}{torch}-{self.compiler}-{cuda}{platform}"
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def recipe(matrix: Matrix, row: Row, compiler: CompilerFound) -> Recipe:
         cuda=row.cuda,
         torch=torch,
         sources=source_hash(*project().sources),
+        platform=row.platform,
     )
 
 

@@ -61,12 +61,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Placed:
-    """A row on this machine: the programs it uses, or why it cannot run here."""
+    """A row on this machine: the programs it uses, or why it cannot run here.
+
+    `fetchable`: a run of the row fetches what is missing.
+    """
 
     row: Row
     python: Interpreter | None
     compiler: CompilerFound | None
     missing: str = ""
+    fetchable: bool = False
 
 
 def releases(matrix: Matrix, name: str, binding: str, python: str) -> list[Torch]:
@@ -149,6 +153,14 @@ def place(matrix: Matrix, rows: Iterable[Row], machine: Machine) -> tuple[Placed
 
 
 def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
+    if _is_emulated(matrix, row, machine):
+        emulated = machine.emulating(row.platform)
+        if emulated is None or emulated.python(row.python) is None:
+            command = f"`nox -s interpreters -- {row.python} --emulate {row.platform}`"
+            missing = f"no CPython {row.python} of {row.platform} is emulated here: {command}"
+            yield Placed(row, None, None, missing, fetchable=True)
+            return
+        machine = emulated
     if row.platform != machine.platform:
         missing = f"this machine is {machine.platform}, not {row.platform}"
         yield Placed(row, None, None, missing)
@@ -166,6 +178,15 @@ def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
         compiler = next((c for c in supported if c.label == label), None)
         here = dataclasses.replace(row, python=version, compiler=label)
         yield Placed(here, python, compiler, _missing(matrix, here, python, compiler, machine))
+
+
+def _is_emulated(matrix: Matrix, row: Row, machine: Machine) -> bool:
+    """Whether a row runs under QEMU: one of another platform, or of an emulated processor."""
+    if matrix.emulator(row.platform) is None:
+        return False
+    level = matrix.level(row.level)
+    other = row.platform not in (machine.platform, HOME)
+    return other or (level is not None and bool(level.emulated))
 
 
 def _supports(matrix: Matrix, compiler: CompilerFound) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree  # nosec B405
 
-from torchproof.config import HOST
+from torchproof.config import HOME, HOST
 from torchproof.files import read_json, read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Result:
     """A row's outcome. `status`: passed, failed, not run; `reason` says why unless passed.
 
     `processor` is what it ran on, `in_use` what each library used of it, in the library's words;
-    `libc` is the C library its Python started on.
+    `libc` is the C library its Python started on, `emulator` what the processor was emulated by.
     """
 
     id: str
@@ -78,6 +78,8 @@ class Result:
     key: str
     level: str = HOST
     system: str = HOST
+    platform: str = HOME
+    emulator: str = ""
     libc: str | None = None
     status: str = NOT_RUN
     reason: str = ""
@@ -91,6 +93,12 @@ class Result:
     in_use: dict[str, str | None] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """The status, and what emulated the processor where it was not a real one."""
+        emulated = self.emulator and self.status != NOT_RUN
+        return f"{self.status}, emulated by {self.emulator}" if emulated else self.status
 
     @property
     def worst(self) -> OracleError | None:
@@ -157,6 +165,7 @@ def begin(row: Row, key: str = "", processor: dict[str, Any] | None = None) -> R
         key=key,
         level=row.level,
         system=row.system,
+        platform=row.platform,
         processor=processor,
     )
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import os
 import re
 import shutil
 import time
@@ -44,6 +45,8 @@ LOAD_LIMIT_S = 120.0
 SPEED_LIMIT_S = 300.0
 # How long each problem is raced in a row; `nox -s bench` takes its time.
 RACE_S = 0.4
+# How many times as long a phase may take under an emulator.
+EMULATED = 8
 
 # What CPython's faulthandler prints for a signal that ends a test worker.
 FATAL = re.compile(
@@ -106,7 +109,10 @@ class RowRun:
         self.phase = "environment"
         self.work = tools.folder / "work" / row.id
         self.level = tools.matrix.level(row.level)
-        self.result = results.begin(row, self._key(), tools.processor.to_json())
+        emulation = placed.python.emulation if placed.python else None
+        self.emulation = emulation
+        begun = results.begin(row, self._key(), tools.processor.to_json())
+        self.result = dataclasses.replace(begun, emulator=emulation.emulator if emulation else "")
 
     def _key(self) -> str:
         placed = self.placed
@@ -115,6 +121,7 @@ class RowRun:
             repr(dataclasses.replace(placed.row, line=0, reason="", tier="")),
             repr(dataclasses.replace(self.tools.matrix.suite(placed.row.suite), line=0)),
             placed.python.version if placed.python else "",
+            repr(placed.python and placed.python.emulation),
             placed.compiler.version if placed.compiler else "",
             repr(self.level and dataclasses.replace(self.level, line=0)),
             repr(self.tools.processor),
@@ -125,7 +132,8 @@ class RowRun:
         known = results.read(self.tools.rows, self.placed.row.id)
         if known and known.key == self.result.key and known.status == PASSED:
             installed = (self.work / "site").is_dir()
-            self.result = known if known.speed or installed else self.result
+            timed = known.speed or known.emulator
+            self.result = known if timed or installed else self.result
 
     @property
     def proven(self) -> bool:
@@ -134,8 +142,8 @@ class RowRun:
 
     @property
     def timed(self) -> bool:
-        """Whether its speed is known, too."""
-        return self.proven and bool(self.result.speed)
+        """Whether its speed is known, too, or means nothing."""
+        return self.proven and bool(self.result.speed or self.emulation)
 
     def build(self) -> None:
         """Nothing but the wheel: the row stays "not run"."""
@@ -165,6 +173,8 @@ class RowRun:
             self._tests(environment)
             self._set(status=PASSED)
             self._write()
+            if self.emulation:
+                self.tools.progress.finished(self.result)
 
     def time(self) -> None:
         """The row's speed against eager; to be run while no row builds or tests."""
@@ -229,9 +239,10 @@ class RowRun:
             command = self.tools.maker.installer.install(
                 environment.program, "--no-deps", "--target", str(self.work / "site"), artifact.path
             )
-            ended = self._run(command, INSTALL_LIMIT_S, self.tools.maker.installer.env)
+            limit = self._limit(INSTALL_LIMIT_S)
+            ended = self._run(command, limit, self.tools.maker.installer.env)
             if not ended.ok:
-                raise RowFailed(ended.explain(INSTALL_LIMIT_S))
+                raise RowFailed(ended.explain(limit))
 
     def _audit(self, environment: Environment, artifact: Artifact) -> None:
         row = self.placed.row
@@ -261,9 +272,10 @@ class RowRun:
             own = f"{{{name!r}: {used}}}" if used else "{}"
             probe = PROBE.replace("NAME", name).replace("OWN", own)
             program = Path(processor.__file__).read_text(encoding="utf-8") + probe
-            ended = self._run([environment.program, "-c", program], LOAD_LIMIT_S, self._site())
+            limit = self._limit(LOAD_LIMIT_S)
+            ended = self._run([environment.program, "-c", program], limit, self._site())
             if not ended.ok:
-                raise RowFailed(f"import {name}: {ended.explain(LOAD_LIMIT_S)}")
+                raise RowFailed(f"import {name}: {ended.explain(limit)}")
             lines = self._log("load").read_text(encoding="utf-8").splitlines()
             self._set(**json.loads(next(line for line in lines if line.startswith("{"))))
             self._check_level()
@@ -276,6 +288,7 @@ class RowRun:
 
     def _tests(self, environment: Environment) -> None:
         suite = self.tools.matrix.suite(self.placed.row.suite)
+        limit = self._limit(60.0 * suite.minutes)
         with self._timed("tests"):
             junit, oracle = self.work / "junit.xml", self.work / "oracle.json"
             ended = self._pytest(
@@ -289,13 +302,13 @@ class RowRun:
                     "-n",
                     str(self.tools.workers),
                 ],
-                limit=60.0 * suite.minutes,
+                limit=limit,
                 env={"TORCHPROOF_ORACLE_JSON": str(oracle)},
             )
             tests = results.read_junit(junit)
             self._set(tests=tests, oracle=results.read_oracle(oracle))
             if not ended.ok:
-                raise RowFailed(self._explain_tests(ended, 60.0 * suite.minutes))
+                raise RowFailed(self._explain_tests(ended, limit))
             if tests is None or tests.passed == 0:
                 raise RowFailed("no test passed, so nothing is proven")
 
@@ -340,8 +353,13 @@ class RowRun:
         ]
         return self._run(command, limit, {**self._site(), **(env or {})})
 
+    def _limit(self, seconds: float) -> float:
+        return seconds * (EMULATED if self.emulation else 1)
+
     def _site(self) -> dict[str, str]:
         site = {"PYTHONPATH": str(self.work / "site"), **KEEP_BYTECODE}
+        if self.emulation and self.emulation.compilers:
+            site["PATH"] = f"{self.emulation.compilers}{os.pathsep}{os.environ['PATH']}"
         return site | levels.environment(self.level)
 
     def _run(

@@ -104,6 +104,6 @@ def run(placed: Iterable[Placed], tools: Tools, *, jobs: int, resume: bool) -> t
         for done in [pool.submit(row.prove) for row in todo if not row.proven]:
             done.result()
         # Nothing compiles or tests while rows are timed, and each runs on one thread.
-        for done in [pool.submit(row.time) for row in todo if row.proven]:
+        for done in [pool.submit(row.time) for row in todo if row.proven and not row.timed]:
             done.result()
     return tuple(row.result for row in rows)

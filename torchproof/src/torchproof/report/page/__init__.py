@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from torchproof.config import HOST, load, number, project
+from torchproof.config import HOME, HOST, load, number, project
 from torchproof.files import read_json
 from torchproof.report.page import plots
 from torchproof.report.page.processors import processors, title
@@ -56,26 +56,35 @@ def logs(folder: Path, result: Result) -> list[Log]:
 
 @dataclass(frozen=True)
 class GridLine:
-    """The results on one torch, processor and level, by Python."""
+    """The results on one torch, platform, processor and level, by Python."""
 
     torch: str
+    platform: str
     processor: str
     level: str
+    emulator: str
     by_python: dict[str, list[Result]]
 
     @property
     def ran_on(self) -> str:
-        """The processor, and what it was held to."""
+        """The processor, and what it was held to or emulated by."""
+        if self.emulator:
+            own = self.processor.removesuffix(", emulated")
+            processor = own if self.level == HOST else self.level
+            return f"{processor}, emulated by {self.emulator}"
         return self.processor if self.level == HOST else f"{self.processor}, held to {self.level}"
 
 
 def grid(results: Iterable[Result]) -> list[GridLine]:
-    """Results by torch (newest first), processor and level."""
+    """Results by torch (newest first), platform, processor and level."""
     results = tuple(results)
     pythons = sorted({result.python for result in results}, key=number)
-    found: dict[tuple[str, str, str], list[Result]] = {}
+    found: dict[tuple[str, str, str, str, str], list[Result]] = {}
     for result in sorted(results, key=lambda r: number(r.torch), reverse=True):
-        found.setdefault((result.torch, title(result), result.level), []).append(result)
+        # A row that was not run yet has the processor of this machine, not of its platform.
+        on = title(result) if result.in_use or result.platform == HOME else "not known"
+        key = (result.torch, result.platform, on, result.level, result.emulator)
+        found.setdefault(key, []).append(result)
     return [
         GridLine(*key, {python: [r for r in rows if r.python == python] for python in pythons})
         for key, rows in found.items()
