@@ -128,6 +128,18 @@ def test_a_tier_that_passed_is_recorded_for_this_processor(
     assert {proof.commit for proof in record.tiers.values()} == {"0123456789abcdef"}
 
 
+def test_a_part_of_a_tier_records_its_rows_and_not_the_tier(
+    proven: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comes_to(monkeypatch, results.PASSED)
+    assert tool.main(["--tier", "pr", "--select", "torch=2.15,python=3.12", "--record"]) == 0
+    (record,) = proofs.read_all()
+    assert record.tiers == {}
+    assert {(row.torch, row.python, row.suite) for row in record.rows} == {
+        ("2.15.0", "3.12", "full")
+    }
+
+
 def test_a_tier_with_a_failed_row_is_not_recorded(
     proven: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,10 +172,10 @@ def test_a_tree_with_changes_is_refused_before_anything_runs(
 
 @pytest.mark.parametrize(
     "more",
-    [["--select", "torch=2.13"], ["--report"], ["--build"], ["--tier", "nightly"]],
+    [["--list"], ["--report"], ["--build"]],
     ids=" ".join,
 )
-def test_only_a_whole_run_of_a_tier_is_recorded(
+def test_only_a_run_is_recorded(
     more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

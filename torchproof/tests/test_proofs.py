@@ -11,7 +11,7 @@ import pytest
 from torchproof.machine.sample_processors import AMX, ZEN4
 from torchproof.report import proofs, readme
 from torchproof.report.page import sample
-from torchproof.rows.results import FAILED, NOT_RUN, PASSED, Result
+from torchproof.rows.results import FAILED, NOT_RUN, Result
 
 from torchproof import config, files
 
@@ -124,14 +124,58 @@ def test_a_file_that_is_no_record_is_named(root: Path, value: object) -> None:
         proofs.read_all()
 
 
+def test_rows_are_recorded_one_by_one_and_a_newer_run_takes_the_place_of_an_older(
+    root: Path,
+) -> None:
+    emulated = dataclasses.replace(
+        ROWS[0], platform="linux-aarch64", emulator="qemu-user 1.0", in_use={"decay": "baseline"}
+    )
+    proofs.record("local", ROWS, AMX, COMMIT)
+    proofs.record("nightly", [emulated, ABSENT], AMX, COMMIT, whole=False)
+    (root / "csrc" / "kernel.cpp").write_text("2")
+    proofs.record("nightly", ROWS[:1], AMX, "another commit", whole=False)
+    (record,) = proofs.read_all()
+    assert set(record.tiers) == {"local"}
+    assert len(record.rows) == len(ROWS) + 1
+    assert {(row.commit, row.binding, row.level) for row in record.rows if row.current} == {
+        ("another commit", "stable", "host")
+    }
+    assert [row.emulator for row in record.rows if row.platform == "linux-aarch64"] == [
+        "qemu-user 1.0"
+    ]
+    # What an emulated processor has is not what this one has.
+    assert record.in_use["host"]["decay"] == "avx512"
+
+
+def table(text: str) -> dict[str, list[str]]:
+    """The cells of every line of the README's tables, by the first."""
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    return {cells[0]: cells[1:] for cells in lines if cells}
+
+
+def test_the_readme_claims_what_has_passed_and_nothing_else() -> None:
+    cells = table(readme.tables(config.load(), sample.records()))
+    pythons = cells["torch"]
+    by_python = {name: dict(zip(pythons, cells[name], strict=True)) for name in ("2.13", "2.15")}
+    newest, headers = by_python["2.15"], by_python["2.13"]
+    assert headers.pop("CPython 3.11") == "full"
+    assert headers.pop("native build") == "proof on CPython 3.11"
+    assert headers.pop("CPython 3.15") == "—"
+    assert set(headers.values()) == {"not run"}
+    assert newest["CPython 3.12"] == "core, full (older kernels)"
+    assert newest["CPython 3.11"] == "not run"
+    assert set(cells["2.9"]) == {"—", "not run"}
+    assert cells["linux-aarch64"] == [
+        "torch 2.13, CPython 3.11, stable",
+        "core",
+        "qemu-user 10.0.13, emulated on Intel with AMX, 2026-01-01, 0123456",
+    ]
+    assert set(cells["macos-arm64"]) == set(cells["nehalem"]) == {"not run"}
+
+
 def test_the_readme_names_each_processor_and_the_age_of_its_proofs() -> None:
     text = readme.tables(config.load(), sample.records())
-    lines = {line.split("|")[1].strip(): line for line in text.splitlines() if "|" in line}
-    assert lines["2.13"].endswith("| Intel with AMX |")
-    assert lines["2.15"].endswith("| AMD Zen 4 (older kernels) |")
-    assert lines["2.11"].endswith("| no record |")
     amx = next(line for line in text.splitlines() if line.startswith("| **Intel with AMX**"))
     assert "2026-01-01, 0123456: CPython 3.11; rows 6 at host, 2 at avx2 | not recorded |" in amx
     zen = next(line for line in text.splitlines() if line.startswith("| **AMD Zen 4**"))
     assert zen.count("older than the kernels") == 2
-    assert PASSED not in text

@@ -78,15 +78,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--record",
         action="store_true",
-        help="keep in docs/proofs that the tier has passed on this processor",
+        help="keep in docs/proofs which rows have passed on this processor, and that the tier has",
     )
     chosen = parser.parse_args(argv)
     if chosen.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {chosen.jobs}")
-    if chosen.record and (chosen.select or chosen.build or chosen.report or chosen.list):
-        parser.error("--record takes a run of a whole tier: leave --select and the like out")
-    if chosen.record and chosen.tier not in proofs.TIERS:
-        parser.error(f"--record keeps the tiers {' and '.join(proofs.TIERS)}, got {chosen.tier}")
+    if chosen.record and (chosen.build or chosen.report or chosen.list):
+        parser.error("--record takes a run: leave --build, --report and --list out")
     return chosen
 
 
@@ -243,7 +241,8 @@ def record(
     try:
         if proofs.clean_commit() != commit:
             raise proofs.Unrecordable("--record: the tree moved to another commit meanwhile")
-        file = proofs.record(chosen.tier, results, machine.processor, commit)
+        whole = not chosen.select and chosen.tier in proofs.TIERS
+        file = proofs.record(chosen.tier, results, machine.processor, commit, whole=whole)
     except proofs.Unrecordable as error:
         console.print(f"error: {error}", style="red")
         return 1

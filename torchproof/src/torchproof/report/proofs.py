@@ -67,12 +67,49 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class ProvenRow:
+    """A row that has passed, whichever tier it was of.
+
+    Attributes:
+        torch, python, binding, compiler, cuda, platform, level, system, suite: as its Result's.
+        emulator: what the processor was emulated by; "" for a real one.
+        commit: of the sources; `date`: of the run; `kernels`: the hash of the kernels' sources.
+    """
+
+    torch: str
+    python: str
+    binding: str
+    compiler: str
+    cuda: str
+    platform: str
+    level: str
+    system: str
+    suite: str
+    emulator: str
+    commit: str
+    date: str
+    kernels: str
+
+    @property
+    def current(self) -> bool:
+        """Whether the kernels are still those that were proven."""
+        return self.kernels == kernels_hash()
+
+    @property
+    def key(self) -> str:
+        """All but the run: a newer run of the same takes its place."""
+        words = (self.torch, self.python, self.binding, self.compiler, self.cuda)
+        return " ".join((*words, self.platform, self.level, self.system, self.suite))
+
+
+@dataclass(frozen=True)
 class Record:
-    """A processor and the tiers that have passed on it; `in_use`: by level and library."""
+    """A processor, the tiers and rows that have passed on it; `in_use`: by level and library."""
 
     processor: Processor
     in_use: dict[str, dict[str, str | None]]
     tiers: dict[str, Proof]
+    rows: tuple[ProvenRow, ...] = ()
 
 
 def path(of: Processor) -> Path:
@@ -91,7 +128,8 @@ def read(file: Path) -> Record | None:
         return None
     try:
         tiers = {tier: _proof(proof) for tier, proof in value["tiers"].items()}
-        return Record(processor.from_json(value["processor"]), value["in_use"], tiers)
+        rows = tuple(ProvenRow(**row) for row in value.get("rows", ()))
+        return Record(processor.from_json(value["processor"]), value["in_use"], tiers, rows)
     except (KeyError, TypeError) as error:
         raise config.ConfigError(
             f"{file.name}: is no record of proofs ({error!r}); make it with "
@@ -138,8 +176,17 @@ def _git(*arguments: str) -> str:
     return done.stdout
 
 
-def record(tier: str, results: Sequence[Result], on: Processor, commit: str) -> Path:
-    """Write that a tier has passed on a processor, beside its other tiers; returns the file.
+def record(
+    tier: str, results: Sequence[Result], on: Processor, commit: str, *, whole: bool = True
+) -> Path:
+    """Write which rows have passed on a processor, beside those of other runs; returns the file.
+
+    Args:
+        tier: that the rows are of.
+        results: what came of them.
+        on: the processor.
+        commit: of the sources.
+        whole: whether they are all rows of the tier, which has then passed, too.
 
     Raises:
         Unrecordable: a row failed, or none passed.
@@ -150,16 +197,32 @@ def record(tier: str, results: Sequence[Result], on: Processor, commit: str) -> 
         what = f"{len(failed)} of {len(results)} rows failed" if failed else "no row passed"
         raise Unrecordable(f"--record: {what}, so nothing is recorded")
     file = path(on)
-    known = read(file)
-    in_use = {result.level: result.in_use for result in passed}
+    known = read(file) or Record(on, {}, {})
+    # What an emulated platform's libraries use is not this processor's.
+    own = {result.level: result.in_use for result in passed if result.platform == config.HOME}
+    rows = {row.key: row for row in (*known.rows, *(_row(result, commit) for result in passed))}
     both = Record(
         processor=on,
-        in_use={**(known.in_use if known else {}), **in_use},
-        tiers={**(known.tiers if known else {}), tier: _of(passed, results, commit)},
+        in_use={**known.in_use, **own},
+        tiers={**known.tiers, **({tier: _of(passed, results, commit)} if whole else {})},
+        rows=tuple(rows[key] for key in sorted(rows)),
     )
     value = dataclasses.asdict(both) | {"processor": on.to_json()}
     write_json(file, value)
     return file
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+
+
+def _row(result: Result, commit: str) -> ProvenRow:
+    given = {
+        field.name: getattr(result, field.name)
+        for field in dataclasses.fields(ProvenRow)
+        if field.name not in ("commit", "date", "kernels")
+    }
+    return ProvenRow(**given, commit=commit, date=_today(), kernels=kernels_hash())
 
 
 def _of(passed: Sequence[Result], results: Iterable[Result], commit: str) -> Proof:
@@ -173,7 +236,7 @@ def _of(passed: Sequence[Result], results: Iterable[Result], commit: str) -> Pro
 
     return Proof(
         commit=commit,
-        date=datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        date=_today(),
         kernels=kernels_hash(),
         torch=covered("torch"),
         python=covered("python"),

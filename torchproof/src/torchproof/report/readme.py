@@ -5,37 +5,107 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchproof import config
+from torchproof.config import HOME, HOST, number
 from torchproof.files import write_atomically
 from torchproof.report import proofs
-from torchproof.rows.plan import expand
+from torchproof.rows.results import NOT_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from torchproof.config import Matrix, Torch
-    from torchproof.report.proofs import Proof, Record
+    from torchproof.config import Matrix
+    from torchproof.report.proofs import Proof, ProvenRow, Record
 
 PATH = config.ROOT / "README.md"
 BEGIN = "<!-- made from matrix.toml and docs/proofs by `nox -s matrix -- --write` -->"
 END = "<!-- end -->"
+NO_WHEEL = "—"
 
 
 def tables(matrix: Matrix, records: Sequence[Record]) -> str:
-    """A line a torch, newest first, and one a processor."""
-    lines = [
-        "| torch | its CPythons | stable wheel | native build | in tier | proven on |",
-        "|---|---|---|---|---|---|",
-        *(_line(matrix, release, records) for release in reversed(matrix.torch)),
-    ]
+    """What has passed on each torch and CPython, on what else, and on which processors."""
+    rows = [row for record in records for row in record.rows]
     compilers = " and ".join(f"{c.name} {c.oldest} to {c.newest}" for c in matrix.compilers)
     cuda = ", ".join(cuda.version for cuda in matrix.cuda)
-    proven = ", ".join(p.name for p in matrix.platforms if p.proven)
-    declared = ", ".join(p.name for p in matrix.platforms if not p.proven)
     facts = [
-        f"Compilers: {compilers}. CUDA: {cuda}. Platforms: {proven}.",
-        f"Declared, and not run until a runner proves them: {declared}.",
+        f"A cell names the largest suite that has passed on {HOME} with the stable wheel, in the "
+        f"last column with a native build: {', '.join(suite.name for suite in matrix.suites)}, "
+        "the largest first; — where there is no wheel.",
+        f"Compilers: {compilers}. CUDA: {cuda}.",
     ]
-    return "\n".join([*lines, "", *_processors(records), "", *facts]) + "\n"
+    parts = (_releases(matrix, rows), facts[:1], _targets(matrix, records), _processors(records))
+    return "\n\n".join("\n".join(part) for part in (*parts, facts[1:])) + "\n"
+
+
+def _releases(matrix: Matrix, rows: Sequence[ProvenRow]) -> Iterator[str]:
+    """A line a torch, newest first."""
+    pythons = sorted({p for release in matrix.torch for p in release.every_python}, key=number)
+    yield f"| torch | {' | '.join(f'CPython {python}' for python in pythons)} | native build |"
+    yield "|---|" + "---|" * (len(pythons) + 1)
+    stable = matrix.supporting("stable")
+    plain = [row for row in rows if _is_plain(row)]
+    for release in reversed(matrix.torch):
+        own = [row for row in plain if row.torch == release.version]
+        cells = [
+            _suite(matrix, [r for r in own if (r.binding, r.python) == ("stable", python)])
+            if python in release.every_python and release in stable
+            else NO_WHEEL
+            for python in pythons
+        ]
+        native = [row for row in own if row.binding == "native"]
+        on = ", ".join(sorted({row.python for row in native}, key=number))
+        cells.append(f"{_suite(matrix, native)}{f' on CPython {on}' if on else ''}")
+        yield f"| {release.series} | {' | '.join(cells)} |"
+
+
+def _is_plain(row: ProvenRow) -> bool:
+    return (row.platform, row.level, row.system, row.cuda) == (HOME, HOST, HOST, "cpu")
+
+
+def _suite(matrix: Matrix, rows: Sequence[ProvenRow]) -> str:
+    """The largest suite that has passed with these kernels, and a larger one with older ones."""
+    order = [suite.name for suite in matrix.suites]
+    known = [row for row in rows if row.suite in order]
+    now = min((order.index(row.suite) for row in known if row.current), default=len(order))
+    once = min((order.index(row.suite) for row in known if not row.current), default=len(order))
+    found = [order[now]] if now < len(order) else []
+    found += [f"{order[once]} (older kernels)"] if once < now else []
+    return ", ".join(found) or NOT_RUN
+
+
+def _targets(matrix: Matrix, records: Sequence[Record]) -> Iterator[str]:
+    """A line for each other platform, level and system."""
+    yield "| platform, level or system | passed | in suite | by |"
+    yield "|---|---|---|---|"
+    named = {
+        "platform": [each.name for each in matrix.platforms if each.name != HOME],
+        "level": [each.name for each in matrix.levels],
+        "system": [each.name for each in matrix.systems],
+    }
+    for kind, names in named.items():
+        for name in names:
+            found = [
+                (record.processor.title, row)
+                for record in records
+                for row in record.rows
+                if getattr(row, kind) == name
+            ]
+            yield f"| {name} | {_passed(matrix, found)} |"
+
+
+def _passed(matrix: Matrix, found: Sequence[tuple[str, ProvenRow]]) -> str:
+    if not found:
+        return f"{NOT_RUN} | {NOT_RUN} | {NOT_RUN}"
+    rows = [row for _, row in found]
+    combinations = dict.fromkeys(
+        f"torch {config.series(row.torch)}, CPython {row.python}, {row.binding}" for row in rows
+    )
+    by = dict.fromkeys(
+        f"{f'{row.emulator}, emulated on {title}' if row.emulator else title}, {row.date}, "
+        f"{row.commit[:7]}"
+        for title, row in found
+    )
+    return f"{'; '.join(combinations)} | {_suite(matrix, rows)} | {'; '.join(by)}"
 
 
 def _processors(records: Sequence[Record]) -> Iterator[str]:
@@ -60,30 +130,6 @@ def _proof(proof: Proof | None) -> str:
     age = "" if proof.current else "; **older than the kernels**"
     pythons = ", ".join(sorted(proof.python, key=config.number))
     return f"{proof.date}, {proof.commit[:7]}: CPython {pythons}; rows {levels}{absent}{age}"
-
-
-def _proven_on(release: Torch, records: Sequence[Record]) -> str:
-    found = {
-        record.processor.title: any(proof.current for proof in proofs_of_it)
-        for record in records
-        if (proofs_of_it := [p for p in record.tiers.values() if release.version in p.torch])
-    }
-    return ", ".join(
-        title if current else f"{title} (older kernels)" for title, current in found.items()
-    )
-
-
-def _line(matrix: Matrix, release: Torch, records: Sequence[Record]) -> str:
-    plain = f"{release.pythons[0]} to {release.pythons[-1]}"
-    pythons = ", ".join([plain, *release.freethreaded])
-    stable = "yes" if release in matrix.supporting("stable") else "no, too old for it"
-    tiers = [
-        tier.name
-        for tier in matrix.tiers
-        if any(r.torch == release.version for r in expand(matrix, tier.name))
-    ]
-    tier, proven = tiers[0] if tiers else "none", _proven_on(release, records) or "no record"
-    return f"| {release.series} | {pythons} | {stable} | yes | {tier} | {proven} |"
 
 
 def render(matrix: Matrix, records: Sequence[Record], text: str) -> str:

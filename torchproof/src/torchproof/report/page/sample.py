@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchproof.files import kernels_hash, write_json
 from torchproof.machine.sample_processors import AMX, ZEN4
-from torchproof.report.proofs import Proof, Record
+from torchproof.report.proofs import Proof, ProvenRow, Record
 from torchproof.rows.results import FAILED, NOT_RUN, PASSED, Counts, OracleError, Result, Speed
 
 if TYPE_CHECKING:
@@ -153,13 +153,34 @@ def records() -> tuple[Record, ...]:
         skipped=12,
         not_run={},
     )
+    stable = ProvenRow(
+        torch="2.13.0",
+        python="3.11",
+        binding="stable",
+        compiler="g++-12",
+        cuda="cpu",
+        platform="linux-x86_64",
+        level="host",
+        system="host",
+        suite="full",
+        emulator="",
+        commit=current.commit,
+        date=current.date,
+        kernels=current.kernels,
+    )
+    emulated = dataclasses.replace(
+        stable, platform="linux-aarch64", suite="core", emulator="qemu-user 10.0.13"
+    )
+    native = dataclasses.replace(stable, binding="native", suite="proof")
+    aged = dataclasses.replace(stable, torch="2.15.0", python="3.12", kernels="of another day")
+    fresh = dataclasses.replace(stable, torch="2.15.0", python="3.12", suite="core")
     older = dataclasses.replace(current, kernels="of another day", torch=("2.10.0", "2.15.0"))
     in_use: dict[str, dict[str, str | None]] = {
         level: {"decay": level if level != "host" else "avx512"} for level in current.levels
     }
     return (
-        Record(AMX, in_use, {"local": current}),
-        Record(ZEN4, in_use, {"local": older, "pr": older}),
+        Record(AMX, in_use, {"local": current}, (stable, emulated, native)),
+        Record(ZEN4, in_use, {"local": older, "pr": older}, (aged, fresh)),
     )
 
 
