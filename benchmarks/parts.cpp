@@ -41,8 +41,34 @@ lltm::SequenceSizes sizes(const Problem& of) {
 }
 
 lltm::SequenceForward<float> forward(const Problem& of) {
-  return {sizes(of), 1.0,  of.input, of.weights, of.bias, of.h0,    of.c0,
-          of.gates,  true, of.steps, of.output,  of.c_n,  of.cells, of.gates};
+  lltm::SequenceForward<float> args{sizes(of), {1.0}};
+  args.input = of.input;
+  args.weights = of.weights;
+  args.bias = of.bias;
+  args.first[0] = of.h0;
+  args.first[1] = of.c0;
+  args.projected = of.gates;
+  args.in_place = true;
+  args.chunk = of.steps;
+  args.output = of.output;
+  args.last[0] = of.output + (of.steps - 1) * of.batch * of.state;
+  args.last[1] = of.c_n;
+  args.states = of.cells;
+  args.saved = of.gates;
+  return args;
+}
+
+lltm::SequenceBackward<float> backward(const Problem& of) {
+  lltm::SequenceBackward<float> args{sizes(of), {1.0}};
+  args.weights = of.weights;
+  args.first[0] = of.h0;
+  args.first[1] = of.c0;
+  args.output = of.output;
+  args.states = of.cells;
+  args.saved = of.gates;
+  args.grad_output = of.grad_output;
+  args.d_z[0] = of.d_z;
+  return args;
 }
 
 }  // namespace
@@ -56,11 +82,7 @@ void forward_steps(const Problem& of) {
   lltm::ForwardSteps<float, lltm::ForwardProduct<OneThread, float>>(args).run(0, of.steps);
 }
 
-void backward_steps(const Problem& of) {
-  lltm::sequence_steps_backward<OneThread, float>({sizes(of), 1.0, of.weights, of.cells, of.gates,
-                                                   of.grad_output, nullptr, nullptr, of.d_z,
-                                                   nullptr, nullptr});
-}
+void backward_steps(const Problem& of) { lltm::sequence_steps_backward<OneThread>(backward(of)); }
 
 void input_gradient(const Problem& of) {
   const auto weights = lltm::dense(of.weights, 3 * of.state, of.state + of.features);
@@ -71,7 +93,7 @@ void input_gradient(const Problem& of) {
 
 void weight_gradient(const Problem& of) {
   lltm::weight_gradient<OneThread, float>(
-      {sizes(of), of.d_z, of.h0, of.output, of.input, of.d_weights});
+      {sizes(of), {of.d_z}, of.h0, of.output, of.input, {}, of.d_weights});
 }
 
 void bias_gradient(const Problem& of) {
@@ -82,11 +104,15 @@ void bias_gradient(const Problem& of) {
 void forward_gates(const Problem& of) {
   const int64_t plane = of.batch * of.state;
   for (int64_t t = 0; t < of.steps; ++t) {
-    const float* cell = t ? of.cells + (t - 1) * plane : of.c0;
-    kernels().f32.gates_forward(
-        {of.batch, of.state, 1.0, of.gates + 3 * t * plane, nullptr, cell, of.output + t * plane,
-         of.cells + t * plane, of.gates + 3 * t * plane, nullptr},
-        0, gate_items(of.batch, of.state));
+    lltm::cpu::GatesForward<float> step{of.batch, of.state, {1.0}};
+    step.z = of.gates + 3 * t * plane;
+    step.z_stride = 3 * of.state;
+    step.old_state[0] = of.h0;
+    step.old_state[1] = t ? of.cells + (t - 1) * plane : of.c0;
+    step.new_state[0] = of.output + t * plane;
+    step.new_state[1] = of.cells + t * plane;
+    step.saved = of.gates + 3 * t * plane;
+    kernels().f32.gates_forward(step, 0, gate_items(of.batch, of.state));
   }
 }
 
@@ -94,11 +120,12 @@ void forward_gates(const Problem& of) {
 void backward_gates(const Problem& of) {
   const int64_t plane = of.batch * of.state;
   for (int64_t t = of.steps - 1; t >= 0; --t) {
-    kernels().f32.gates_backward(
-        {of.batch, of.state, 1.0, of.gates + 3 * t * plane, of.cells + t * plane,
-         of.grad_output + t * plane, of.grad_output + t * plane, nullptr, nullptr, nullptr, nullptr,
-         of.d_z + 3 * t * plane, nullptr},
-        0, gate_items(of.batch, of.state));
+    lltm::cpu::GatesBackward<float> step{of.batch, of.state, {1.0}};
+    step.saved = of.gates + 3 * t * plane;
+    step.new_state[1] = of.cells + t * plane;
+    step.grad_h = step.grad_state[0] = of.grad_output + t * plane;
+    step.d_z[0] = of.d_z + 3 * t * plane;
+    kernels().f32.gates_backward(step, 0, gate_items(of.batch, of.state));
   }
 }
 }

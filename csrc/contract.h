@@ -16,6 +16,8 @@
 #include <sstream>
 #include <string>
 
+#include "cell.h"
+
 namespace lltm {
 
 // Schemas. The order of `weights`' rows is input gate, output gate, candidate cell; its first S
@@ -75,9 +77,14 @@ enum Argument { kInput, kWeights, kBias, kOldH, kOldCell, kArguments };
 // Sizes ------------------------------------------------------------------------------------------
 
 struct CellSizes {
-  int64_t batch;     // B
-  int64_t features;  // F
-  int64_t state;     // S
+  int64_t batch;      // B
+  int64_t features;   // F
+  int64_t state;      // S
+  int64_t heads = 1;  // H
+
+  int64_t gates() const { return Cell::kGates * state; }      // rows of weights
+  int64_t head() const { return state / heads; }              // columns of weights for h
+  int64_t width() const { return state / heads + features; }  // columns of weights
 };
 
 struct SequenceSizes {
@@ -132,7 +139,8 @@ inline void check_sizes(const char* op, const SequenceSizes& sizes) {
     fits = fits && !__builtin_mul_overflow(a, b, &product);
     return product;
   };
-  const int64_t state = sizes.cell.state, gates = times(3, state), features = sizes.cell.features;
+  const int64_t state = sizes.cell.state, gates = times(std::max(Cell::kPre, Cell::kSaved), state),
+                features = sizes.cell.features;
   int64_t width = 0;
   fits = fits && !__builtin_add_overflow(state, features, &width);
   const int64_t widest = sizeof(double), row = times(widest, std::max(gates, width));
@@ -187,9 +195,9 @@ void check_bias(const char* op, const std::optional<Tensor>& bias, const Tensor&
   if (!bias) return;
   check_kind<Api>(op, "bias", *bias, input);
   if (bias->dim() == 1) {
-    check_shape(op, "bias", *bias, "[3S] or [1, 3S]", {3 * state});
+    check_shape(op, "bias", *bias, "[3S] or [1, 3S]", {Cell::kGates * state});
   } else {
-    check_shape(op, "bias", *bias, "[3S] or [1, 3S]", {1, 3 * state});
+    check_shape(op, "bias", *bias, "[3S] or [1, 3S]", {1, Cell::kGates * state});
   }
 }
 
@@ -217,8 +225,7 @@ CellSizes check_common(const char* op, const char* h_name, const char* c_name, c
   check_sizes(op, {input.dim() == 3 ? input.size(0) : 1, sizes});
   check_shape(op, h_name, h, "[B, S]", {sizes.batch, sizes.state});
   check_shape(op, c_name, c, "[B, S]", {sizes.batch, sizes.state});
-  check_shape(op, "weights", weights, "[3S, S + F]",
-              {3 * sizes.state, sizes.state + sizes.features});
+  check_shape(op, "weights", weights, "[3S, S + F]", {sizes.gates(), sizes.width()});
   check_bias<Api>(op, bias, input, sizes.state);
   check_alpha(op, alpha, input.scalar_type());
   return sizes;
@@ -250,8 +257,8 @@ CellSizes check_weights(const char* op, const Tensor& weights) {
   check_defined(op, "weights", weights);
   check_dtype(op, "weights", weights);
   const bool is_matrix = weights.dim() == 2;
-  const int64_t state = is_matrix ? weights.size(0) / 3 : 0;
-  STD_TORCH_CHECK(is_matrix && weights.size(0) == 3 * state && weights.size(1) >= state,
+  const int64_t state = is_matrix ? weights.size(0) / Cell::kGates : 0;
+  STD_TORCH_CHECK(is_matrix && weights.size(0) == Cell::kGates * state && weights.size(1) >= state,
                   "lltm::", op, ": weights must have shape [3S, S + F], got ",
                   shape_string(weights));
   const CellSizes sizes{0, weights.size(1) - state, state};
@@ -343,7 +350,7 @@ CellSizes check_cell_backward(const std::optional<Tensor>& grad_h,
   const CellSizes sizes = check_cell<Api>(op, input, weights, bias, old_h, old_cell, alpha);
   const int64_t batch = sizes.batch, state = sizes.state;
   check_backward<Api>(op, "new_cell", new_cell, input, "[B, S]", {batch, state});
-  check_backward<Api>(op, "gates", gates, input, "[B, 3S]", {batch, 3 * state});
+  check_backward<Api>(op, "gates", gates, input, "[B, 3S]", {batch, Cell::kSaved * state});
   if (grad_h) check_backward<Api>(op, "grad_new_h", *grad_h, input, "[B, S]", {batch, state});
   if (grad_cell) {
     check_backward<Api>(op, "grad_new_cell", *grad_cell, input, "[B, S]", {batch, state});
@@ -368,7 +375,7 @@ SequenceSizes check_sequence_backward(const std::optional<Tensor>& grad_output,
   };
   check("output", output, "[T, B, S]", {steps, batch, state});
   check("cells", cells, "[T, B, S]", {steps, batch, state});
-  check("gates", gates, "[T, B, 3S]", {steps, batch, 3 * state});
+  check("gates", gates, "[T, B, 3S]", {steps, batch, Cell::kSaved * state});
   if (grad_output) check("grad_output", *grad_output, "[T, B, S]", {steps, batch, state});
   if (grad_h_n) check("grad_h_n", *grad_h_n, "[B, S]", {batch, state});
   if (grad_c_n) check("grad_c_n", *grad_c_n, "[B, S]", {batch, state});

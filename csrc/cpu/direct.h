@@ -173,8 +173,8 @@ struct ManyRows {
     block.compute(args, column, states, args.x + first);
     const int64_t rows = at_most(Vectors * kWidth<T>, args.gates.rows - first);
     for (int64_t row = 0; row < rows; ++row) {
-      vector_t<T> z[Gates::kGates];
-#pragma GCC unroll 4
+      vector_t<T> z[Gates::kPre];
+#pragma GCC unroll 16
       for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(block.z[gate][row]);
       finish_forward<Gates>(args.gates, first + row, column, z, lanes);
     }
@@ -288,8 +288,8 @@ struct FewRows {
         dot_products<Gates, T, kDotStates>(args, x, column, sums, at);
       }
       for (; at < states; ++at) dot_products<Gates, T, 1>(args, x, column, sums, at);
-      vector_t<T> z[Gates::kGates];
-#pragma GCC unroll 4
+      vector_t<T> z[Gates::kPre];
+#pragma GCC unroll 16
       for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(sums[gate]);
       finish_forward<Gates>(args.gates, row, column, z, lanes);
     }

@@ -1,31 +1,56 @@
-// The gate kernels, over any gate functor. Included like simd.h.
+// The gate kernels, over the cell's functor. Included like simd.h.
 #pragma once
 
-// One vector of one row, from the pre-activations' share in z to the results in memory.
+template <class T>
+struct StepScalars {
+  compute_t<T> values[room(Cell::kScalars)];
+
+  LLTM_INLINE explicit StepScalars(const Scalars& scalars) {
+#pragma GCC unroll 16
+    for (int i = 0; i < Cell::kScalars; ++i) values[i] = static_cast<compute_t<T>>(scalars[i]);
+  }
+};
+
+// One vector of one row, from the pre-activations' shares in z to the results in memory.
 template <class Gates, class T, class Lanes>
 void finish_forward(const GatesForward<T>& args, int64_t row, int64_t column,
-                    vector_t<T> (&z)[Gates::kGates], Lanes lanes) {
-  constexpr int kGates = Gates::kGates;
-#pragma GCC unroll 4
-  for (int gate = 0; gate < kGates; ++gate) {
+                    vector_t<T> (&z)[Gates::kPre], Lanes lanes) {
+  constexpr int kStates = Gates::kStates;
+#pragma GCC unroll 16
+  for (int gate = 0; gate < Gates::kGates; ++gate) {
     const int64_t at = gate * args.state + column;
-    if (args.z) z[gate] += lanes.load_from(args.z + row * kGates * args.state + at);
-    if (args.bias) z[gate] += lanes.load_from(args.bias + at);
+    if (args.z) z[gate] += lanes.load_from(args.z + row * args.z_stride + at);
+  }
+#pragma GCC unroll 32
+  for (int i = 0; i < Gates::kPre; ++i) {
+    if (args.bias) z[i] += lanes.load_from(args.bias + i * args.state + column);
   }
   const int64_t at = row * args.state + column;
-  const vector_t<T> old_cell =
-      args.carry ? lanes.load_from(args.carry + at) : lanes.load_from(args.old_cell + at);
-  const auto out = Gates::forward(z, old_cell, static_cast<compute_t<T>>(args.alpha));
-  if (args.carry) lanes.store_to(args.carry + at, out.new_cell);
-  lanes.store_to(args.new_h + at, out.new_h);
-  lanes.store_to(args.new_cell + at, out.new_cell);
-  // What was stored, not what was computed: the next step sees what the caller sees.
-  if (args.h_next) lanes.store_to(args.h_next + at, lanes.load_from(args.new_h + at));
-  if (!args.gates) return;
-#pragma GCC unroll 4
-  for (int gate = 0; gate < kGates; ++gate) {
-    lanes.store_to(args.gates + (row * kGates + gate) * args.state + column, out.saved[gate]);
+  vector_t<T> state[kStates];
+#pragma GCC unroll 16
+  for (int i = 0; i < kStates; ++i) {
+    state[i] = i > 0 && args.carry[i] ? lanes.load_from(args.carry[i] + at)
+                                      : lanes.load_from(args.old_state[i] + at);
   }
+  const StepScalars<T> scalars(args.scalars);
+  const auto out = Gates::forward(z, state, scalars.values);
+#pragma GCC unroll 16
+  for (int i = 0; i < kStates; ++i) {
+    if (i > 0 && args.carry[i]) lanes.store_to(args.carry[i] + at, out.state[i]);
+    lanes.store_to(args.new_state[i] + at, out.state[i]);
+  }
+  // What was stored, not what was computed: the next step sees what the caller sees.
+  if (args.h_next) lanes.store_to(args.h_next + at, lanes.load_from(args.new_state[0] + at));
+  if (!args.saved) return;
+#pragma GCC unroll 32
+  for (int i = 0; i < Gates::kSaved; ++i) {
+    lanes.store_to(args.saved + (row * Gates::kSaved + i) * args.state + column, out.saved[i]);
+  }
+}
+
+template <class T, class Lanes>
+LLTM_INLINE vector_t<T> load_or_zero(const T* from, int64_t at, Lanes lanes) {
+  return from ? lanes.load_from(from + at) : vector_t<T>{};
 }
 
 // One vector of one row, from the hidden state's gradient to the pre-activations'.
@@ -33,28 +58,39 @@ template <class Gates, class T, class Lanes>
 void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t column, vector_t<T> grad_h,
                      Lanes lanes) {
   using V = vector_t<T>;
-  constexpr int kGates = Gates::kGates;
-  V saved[kGates];
-#pragma GCC unroll 4
-  for (int gate = 0; gate < kGates; ++gate) {
-    saved[gate] = lanes.load_from(args.gates + (row * kGates + gate) * args.state + column);
-  }
+  constexpr int kStates = Gates::kStates, kGates = Gates::kGates;
   const int64_t at = row * args.state + column;
-  if (args.grad_h) grad_h += lanes.load_from(args.grad_h + at);
-  if (args.grad_h_extra) grad_h += lanes.load_from(args.grad_h_extra + at);
-  V grad_cell = {};
-  if (args.grad_cell) grad_cell += lanes.load_from(args.grad_cell + at);
-  if (args.carry_in) grad_cell += lanes.load_from(args.carry_in + at);
-  const auto out = Gates::backward(saved, lanes.load_from(args.new_cell + at), grad_h, grad_cell,
-                                   static_cast<compute_t<T>>(args.alpha));
-#pragma GCC unroll 4
-  for (int gate = 0; gate < kGates; ++gate) {
-    const int64_t to = (row * kGates + gate) * args.state + column;
-    lanes.store_to(args.d_z + to, out.d_z[gate]);
-    if (args.d_z_next) lanes.store_to(args.d_z_next + to, lanes.load_from(args.d_z + to));
+  V saved[room(Gates::kSaved)];
+#pragma GCC unroll 32
+  for (int i = 0; i < Gates::kSaved; ++i) {
+    saved[i] = lanes.load_from(args.saved + (row * Gates::kSaved + i) * args.state + column);
   }
-  if (args.carry_out) lanes.store_to(args.carry_out + at, out.d_old_cell);
-  if (args.d_old_cell) lanes.store_to(args.d_old_cell + at, out.d_old_cell);
+  if (args.grad_h) grad_h += lanes.load_from(args.grad_h + at);
+  V old_state[kStates], new_state[kStates], grad[kStates];
+#pragma GCC unroll 16
+  for (int i = 0; i < kStates; ++i) {
+    old_state[i] = load_or_zero(args.old_state[i], at, lanes);
+    new_state[i] = load_or_zero(args.new_state[i], at, lanes);
+    grad[i] = i == 0 ? grad_h : V{};
+    if (args.grad_state[i]) grad[i] += lanes.load_from(args.grad_state[i] + at);
+    if (i >= kFirstPassed && args.carry_in[i]) grad[i] += lanes.load_from(args.carry_in[i] + at);
+  }
+  const StepScalars<T> scalars(args.scalars);
+  const auto out = Gates::backward(saved, old_state, new_state, grad, scalars.values);
+#pragma GCC unroll 32
+  for (int i = 0; i < Gates::kPre; ++i) {
+    const int share = i / kGates;
+    const int64_t to = (row * kGates + i % kGates) * args.state + column;
+    lanes.store_to(args.d_z[share] + to, out.d_z[i]);
+    if (share == kRecurrentShare && args.d_z_next) {
+      lanes.store_to(args.d_z_next + to, lanes.load_from(args.d_z[share] + to));
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = kFirstPassed; i < kStates; ++i) {
+    if (args.carry_out[i]) lanes.store_to(args.carry_out[i] + at, out.d_state[i]);
+    if (i > 0 && args.d_old_state[i]) lanes.store_to(args.d_old_state[i] + at, out.d_state[i]);
+  }
 }
 
 // Walks the work items of [begin, end): full vectors first, then the tail of each stretch.
@@ -76,7 +112,7 @@ struct ForwardVector {
 
   template <class Lanes>
   LLTM_INLINE void run(int64_t row, int64_t column, Lanes lanes) const {
-    vector_t<T> z[Gates::kGates] = {};
+    vector_t<T> z[Gates::kPre] = {};
     finish_forward<Gates>(args, row, column, z, lanes);
   }
 };
@@ -150,6 +186,13 @@ void column_sum(const ColumnSum<T>& args, int64_t begin, int64_t end) {
 
 template <class T>
 void widen_all(const T* from, compute_t<T>* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + kWidth<T> <= count; i += kWidth<T>) store(to + i, load(from + i));
+  if (i < count) Tail{count - i}.store_to(to + i, Tail{count - i}.load_from(from + i));
+}
+
+template <class T>
+void narrow_all(const compute_t<T>* from, T* to, int64_t count) {
   int64_t i = 0;
   for (; i + kWidth<T> <= count; i += kWidth<T>) store(to + i, load(from + i));
   if (i < count) Tail{count - i}.store_to(to + i, Tail{count - i}.load_from(from + i));

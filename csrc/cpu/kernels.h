@@ -4,11 +4,14 @@
 // range [begin, end) of work items, so that the caller may split the range over threads; the result
 // does not depend on how.
 //
-// Names: B batch, F features, S state, K = S + F. C is the compute type of the storage type T.
+// Names: B batch, F features, S state, K = S + F; N states, G gates and P pre-activations of an
+// element, H heads: recurrent weights are block-diagonal in H blocks. C is the compute type of the
+// storage type T.
 #pragma once
 
 #include <cstdint>
 
+#include "../cell.h"
 #include "types.h"
 
 namespace lltm::cpu {
@@ -26,54 +29,56 @@ template <class T>
 struct GatesForward {
   int64_t rows;
   int64_t state;  // S
-  double alpha;
-  const compute_t<T>* z;  // [rows, 3S] pre-activations, or the share of them that is known; or
-                          // null. May be `gates`: each element is read before it is written.
-  const T* bias;          // [3S] or null
-  const T* old_cell;      // [rows, S]
-  T* new_h;               // [rows, S]
-  T* new_cell;            // [rows, S]
-  T* gates;               // [rows, 3S] saved for backward, or null where there will be none
-  compute_t<T>* h_next;   // [rows, S] new_h again, in the compute type, or null
-  compute_t<T>* carry;    // [rows, S] the cell from step to step, read in place of old_cell and
-                          // written, or null
+  Scalars scalars;
+  const compute_t<T>* z = nullptr;  // [rows, GS] the pre-activations' share that is known, the
+                                    // input's where shares are apart; or null. May be `saved`: each
+                                    // element is read before it is written
+  int64_t z_stride = 0;             // between rows of z
+  const T* bias = nullptr;          // [PS] or null
+  const T* old_state[Cell::kStates] = {};   // [rows, S] each
+  T* new_state[Cell::kStates] = {};         // [rows, S] each
+  T* saved = nullptr;                       // [rows, kSaved S] for backward, or null
+  compute_t<T>* h_next = nullptr;           // [rows, S] the new h in the compute type, or null
+  compute_t<T>* carry[Cell::kStates] = {};  // [rows, S] of each state but h: from step to step,
+                                            // read in place of old_state and written; or null
 };
 
 template <class T>
 struct GatesBackward {
   int64_t rows;
   int64_t state;  // S
-  double alpha;
-  const T* gates;                // [rows, 3S] as forward saved them
-  const T* new_cell;             // [rows, S]
-  const T* grad_h;               // [rows, S] from outside, or null for zeros
-  const T* grad_h_extra;         // [rows, S] more of it, or null
-  const T* grad_cell;            // [rows, S] from outside, or null for zeros
-  const compute_t<T>* carry_in;  // [rows, S] from the following step, or null for zeros
-  compute_t<T>* carry_out;       // [rows, S] for the preceding step, or null
-  T* d_old_cell;                 // [rows, S], or null
-  T* d_z;                        // [rows, 3S]
-  compute_t<T>* d_z_next;        // [rows, 3S] d_z again, in the compute type, or null
+  Scalars scalars;
+  const T* saved = nullptr;                          // [rows, kSaved S] as forward saved it
+  const T* old_state[Cell::kStates] = {};            // [rows, S] each; null for one that the
+  const T* new_state[Cell::kStates] = {};            // functor does not read
+  const T* grad_h = nullptr;                         // [rows, S] from outside, or null for zeros
+  const T* grad_state[Cell::kStates] = {};           // [rows, S] more of it and of the others'
+  const compute_t<T>* carry_in[Cell::kStates] = {};  // [rows, S] from the following step, or null
+  compute_t<T>* carry_out[Cell::kStates] = {};       // [rows, S] for the preceding step, or null
+  T* d_old_state[Cell::kStates] = {};                // [rows, S] of all but h, or null
+  T* d_z[kShares] = {};                              // [rows, GS] of each share
+  compute_t<T>* d_z_next = nullptr;  // [rows, GS] the recurrent one in the compute type, or null
 };
 
 // Products with the gates in their epilogue
 // -----------------------------------------------------------
 
-// Rows against packed weights: [panel][k][gate][lane], in panels of one vector of states.
+// Rows against packed weights: [head][panel][k][gate][lane], in panels of one vector of states.
 template <class T>
 struct PackedProduct {
-  const compute_t<T>* rows;    // [rows, depth]
-  const compute_t<T>* packed;  // as pack_forward makes it
+  const compute_t<T>* rows;    // [rows, heads * depth]
+  const compute_t<T>* packed;  // as pack_forward makes it of each head
   int64_t depth;
 };
 
 // h @ weights[:, :S].T, then the gates, of one time step. The weights are packed once per sequence.
-// A work item is a panel.
+// A work item is a panel of a head.
 template <class T>
 struct StepForward {
   GatesForward<T> gates;
-  PackedProduct<T> h;  // of depth S
-  PackedProduct<T> x;  // of depth F, or of depth 0 where the input's share is in gates.z
+  PackedProduct<T> h;  // of depth S / H
+  PackedProduct<T> x;  // of depth F, or of depth 0 where the input's share is in gates.z; H = 1
+  int64_t heads = 1;
 };
 
 // weights[:, :depth] against `rows` rows of x, then the gates, with the weights read as they are:
@@ -84,26 +89,30 @@ struct CellForward {
   GatesForward<T> gates;
   const compute_t<T>* x;  // [rows, depth], or [depth, rows] with rows padded by zeros to x_stride
   int64_t x_stride;       // between two rows of x
-  const compute_t<T>* weights;  // [3S, depth]
+  const compute_t<T>* weights;  // [GS, depth]
   int64_t weights_stride;
   int64_t depth;
 };
 
 // d_z_after @ weights[:, :S], which is the gradient that the following step leaves for the hidden
-// state, then the gates' backward of this step. A work item is a panel of backward_columns().
+// state, then the gates' backward of this step. A work item is a panel of a head, of
+// kBackwardVectors vectors.
 template <class T>
 struct StepBackward {
   GatesBackward<T> gates;
-  const compute_t<T>* d_z_after;  // [rows, 3S] of the following step
-  const compute_t<T>* packed;     // [panel][3S][columns], as pack_backward makes it
+  const compute_t<T>* d_z_after;  // [rows, GS] of the following step, the recurrent share
+  const compute_t<T>* packed;     // [head][panel][GS / H][columns], as pack_backward makes it
+  int64_t heads = 1;
 };
 
+// One head's weights.
 template <class T>
 struct Pack {
-  const T* weights;  // [3S, columns] with row_stride
+  const T* weights;  // [GS, columns] with row_stride, from the head's first row on
   int64_t row_stride;
-  int64_t state;    // S
-  int64_t columns;  // S, or F for the input's share
+  int64_t gate_rows;  // S: between the first rows of two gates
+  int64_t state;      // S / H
+  int64_t columns;    // S / H, or F for the input's share
   compute_t<T>* packed;
 };
 
@@ -222,6 +231,7 @@ struct Kernels {
   void (*cell_many)(const CellForward<T>&, int64_t begin, int64_t end);  // x transposed
   void (*transpose)(const Transpose<T>&);
   void (*widen)(const T* from, compute_t<T>* to, int64_t count);
+  void (*narrow)(const compute_t<T>* from, T* to, int64_t count);
   int64_t batch_block;      // cell_many's x_stride is a multiple of it
   int64_t max_direct_rows;  // up to which cell_many is the fastest, as measured
 
@@ -262,13 +272,13 @@ struct TiledForward {
 // d_z_after @ weights[:, :S], then the gates' backward of this step. A work item is a panel.
 struct TiledBackward {
   GatesBackward<BFloat16> gates;
-  const BFloat16* d_z_after;  // [rows, 3S] of the following step, padded
+  const BFloat16* d_z_after;  // [rows, GS] of the following step, padded
   int64_t d_z_stride;
   const BFloat16* packed;  // as pack_backward makes it
 };
 
 struct TilePack {
-  const BFloat16* weights;  // [3S, columns] with row_stride
+  const BFloat16* weights;  // [GS, columns] with row_stride
   int64_t row_stride;
   int64_t state;    // S
   int64_t columns;  // S

@@ -12,58 +12,87 @@ LLTM_INLINE void for_each_column_vector(int64_t begin, int64_t end, const Body& 
 
 // Forward -----------------------------------------------------------------------------------------
 
-// packed[panel][k][gate][lane] = weights[gate * S + panel * width + lane, k], zero beyond S.
+// packed[panel][k][gate][lane] = weights[gate * gate_rows + panel * width + lane, k], zero beyond
+// the head.
 template <class Gates, class T>
 void pack_forward(const Pack<T>& args, int64_t begin, int64_t end) {
   constexpr int kGates = Gates::kGates, width = kWidth<T>;
   for (int64_t panel = begin; panel < end; ++panel) {
     const int64_t first = panel * width, states = at_most(width, args.state - first);
     for (int gate = 0; gate < kGates; ++gate) {
-      transpose_into(args.weights + (gate * args.state + first) * args.row_stride, args.row_stride,
-                     states, args.columns,
+      transpose_into(args.weights + (gate * args.gate_rows + first) * args.row_stride,
+                     args.row_stride, states, args.columns,
                      args.packed + first * args.columns * kGates + gate * width,
                      int64_t{kGates * width}, int64_t{width});
     }
   }
 }
 
+// The work items of a step: the panels of each head.
+template <class T>
+struct HeadPanels {
+  int64_t size;    // states of a head
+  int64_t panels;  // of a head
+  int64_t vectors;
+
+  HeadPanels(int64_t state, int64_t heads, int64_t vectors)
+      : size(state / heads), panels(0), vectors(vectors) {
+    const int64_t columns = vectors * kWidth<T>;
+    panels = (size + columns - 1) / columns;
+  }
+  int64_t head(int64_t item) const { return item / panels; }
+  int64_t column(int64_t item) const { return item % panels * vectors * kWidth<T>; }  // of the head
+};
+
 template <class Gates, class T>
 struct ForwardPanel {
   const StepForward<T>& args;
+  const HeadPanels<T>& of;
 
   template <class Lanes>
-  void run(int64_t column, Lanes lanes) const {
-    constexpr int kGates = Gates::kGates;
-    TileSums<compute_t<T>, kGates> sums;
+  void run(int64_t item, Lanes lanes) const {
+    constexpr int kGates = Gates::kGates, kRecurrent = Gates::kPre - kGates;
+    const int64_t head = of.head(item), column = of.column(item);
+    TileSums<compute_t<T>, kGates> sums, shares;
     for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
       const int64_t rows = at_most(kTileRows, args.gates.rows - row);
-      multiply(args.h, row, rows, column, sums, false);
-      if (args.x.depth > 0) multiply(args.x, row, rows, column, sums, true);
+      multiply(args.h, head, row, rows, item, sums, false);
+      const bool has_input = args.x.depth > 0;
+      if (has_input) {
+        multiply(args.x, head, row, rows, item, Gates::kSplit ? shares : sums, !Gates::kSplit);
+      }
       for (int64_t i = 0; i < rows; ++i) {
-        vector_t<T> z[kGates];
-#pragma GCC unroll 4
-        for (int gate = 0; gate < kGates; ++gate) z[gate] = load(sums.at[i][gate]);
-        finish_forward<Gates>(args.gates, row + i, column, z, lanes);
+        vector_t<T> z[Gates::kPre] = {};
+#pragma GCC unroll 16
+        for (int gate = 0; gate < kGates; ++gate) {
+          if (Gates::kSplit && has_input) z[gate] = load(shares.at[i][gate]);
+          z[kRecurrent + gate] = load(sums.at[i][gate]);
+        }
+        finish_forward<Gates>(args.gates, row + i, head * of.size + column, z, lanes);
       }
     }
   }
 
-  static void multiply(const PackedProduct<T>& of, int64_t row, int64_t rows, int64_t column,
-                       TileSums<compute_t<T>, Gates::kGates>& sums, bool add) {
+  void multiply(const PackedProduct<T>& product, int64_t head, int64_t row, int64_t rows,
+                int64_t item, TileSums<compute_t<T>, Gates::kGates>& sums, bool add) const {
     using C = compute_t<T>;
-    constexpr int kGates = Gates::kGates;
+    constexpr int64_t lanes = Gates::kGates * kWidth<T>;
+    const int64_t stride = args.heads * product.depth;
     const TileOperands<C> operands{
-        of.rows + row * of.depth, of.depth, 1, of.packed + column * of.depth * kGates,
-        kGates * kWidth<T>,       of.depth};
-    tile_of<C, kGates>(rows)(operands, &sums.at[0][0][0], add);
+        product.rows + row * stride + head * product.depth, stride, 1,
+        product.packed + item * product.depth * lanes,      lanes,  product.depth};
+    tile_of<C, Gates::kGates>(rows)(operands, &sums.at[0][0][0], add);
   }
 };
 
 template <class Gates, class T>
 void step_forward(const StepForward<T>& args, int64_t begin, int64_t end) {
-  const int64_t width = kWidth<T>, state = args.gates.state;
-  for_each_column_vector<T>(begin * width, end * width < state ? end * width : state,
-                            ForwardPanel<Gates, T>{args});
+  const HeadPanels<T> of(args.gates.state, args.heads, kForwardVectors);
+  const ForwardPanel<Gates, T> panel{args, of};
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t left = of.size - of.column(item);
+    left >= kWidth<T> ? panel.run(item, Full{}) : panel.run(item, Tail{left});
+  }
 }
 
 // Backward ----------------------------------------------------------------------------------------
@@ -79,42 +108,64 @@ struct CopyVectors {
   }
 };
 
-// packed[panel][k][lane] = weights[k, panel * columns + lane], zero beyond the last column.
+// packed[panel][gate * state + k][lane] = weights[gate * gate_rows + k, panel * columns + lane],
+// zero beyond the last column.
 template <class Gates, class T>
 void pack_backward(const Pack<T>& args, int64_t begin, int64_t end) {
   constexpr int64_t columns = kBackwardVectors * kWidth<T>;
-  const int64_t depth = Gates::kGates * args.state;
   for (int64_t panel = begin; panel < end; ++panel) {
     const int64_t count = at_most(columns, args.columns - panel * columns);
-    compute_t<T>* to = args.packed + panel * depth * columns;
-    for (int64_t k = 0; k < depth; ++k, to += columns) {
-      const T* from = args.weights + k * args.row_stride + panel * columns;
-      for_each_column_vector<T>(0, count, CopyVectors<T>{from, to});
-      for (int64_t lane = count; lane < columns; ++lane) to[lane] = compute_t<T>(0);
+    compute_t<T>* to = args.packed + panel * Gates::kGates * args.state * columns;
+    for (int64_t gate = 0; gate < Gates::kGates; ++gate) {
+      for (int64_t k = 0; k < args.state; ++k, to += columns) {
+        const T* from =
+            args.weights + (gate * args.gate_rows + k) * args.row_stride + panel * columns;
+        for_each_column_vector<T>(0, count, CopyVectors<T>{from, to});
+        for (int64_t lane = count; lane < columns; ++lane) to[lane] = compute_t<T>(0);
+      }
     }
   }
 }
 
+// The gradient of h for some rows of a panel. The rows of d_z hold a head's elements of each gate
+// in a piece of their own; those of a single head are one piece.
 template <class Gates, class T>
-void backward_panel(const StepBackward<T>& args, int64_t panel) {
+void multiply_backward(const StepBackward<T>& args, const HeadPanels<T>& of, int64_t item,
+                       int64_t row, int64_t rows, TileSums<compute_t<T>, kBackwardVectors>& sums) {
   using C = compute_t<T>;
+  constexpr int64_t columns = kBackwardVectors * kWidth<T>;
+  const int64_t depth = Gates::kGates * of.size, width = Gates::kGates * args.gates.state;
+  const int64_t pieces = args.heads == 1 ? 1 : Gates::kGates;
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    const int64_t first = piece * of.size;
+    const TileOperands<C> operands{
+        args.d_z_after + row * width + piece * args.gates.state + of.head(item) * of.size,
+        width,
+        1,
+        args.packed + (item * depth + first) * columns,
+        columns,
+        depth / pieces};
+    tile_of<C, kBackwardVectors>(rows)(operands, &sums.at[0][0][0], piece > 0);
+  }
+}
+
+template <class Gates, class T>
+void backward_panel(const StepBackward<T>& args, const HeadPanels<T>& of, int64_t item) {
   constexpr int vectors = kBackwardVectors, width = kWidth<T>;
-  const int64_t state = args.gates.state, depth = Gates::kGates * state;
-  const int64_t first = panel * vectors * width;
-  TileSums<C, vectors> sums;
-  TileOperands<C> operands{nullptr, depth, 1, args.packed + first * depth, vectors * width, depth};
+  const int64_t first = of.column(item), offset = of.head(item) * of.size;
+  TileSums<compute_t<T>, vectors> sums;
   for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
     const int64_t rows = at_most(kTileRows, args.gates.rows - row);
-    operands.a = args.d_z_after + row * depth;
-    tile_of<C, vectors>(rows)(operands, &sums.at[0][0][0], false);
+    multiply_backward<Gates>(args, of, item, row, rows, sums);
     for (int64_t i = 0; i < rows; ++i) {
       for (int v = 0; v < vectors; ++v) {
         const int64_t column = first + v * width;
         const auto grad_h = load(sums.at[i][v]);
-        if (column + width <= state) {
-          finish_backward<Gates>(args.gates, row + i, column, grad_h, Full{});
-        } else if (column < state) {
-          finish_backward<Gates>(args.gates, row + i, column, grad_h, Tail{state - column});
+        if (column + width <= of.size) {
+          finish_backward<Gates>(args.gates, row + i, offset + column, grad_h, Full{});
+        } else if (column < of.size) {
+          finish_backward<Gates>(args.gates, row + i, offset + column, grad_h,
+                                 Tail{of.size - column});
         }
       }
     }
@@ -123,5 +174,6 @@ void backward_panel(const StepBackward<T>& args, int64_t panel) {
 
 template <class Gates, class T>
 void step_backward(const StepBackward<T>& args, int64_t begin, int64_t end) {
-  for (int64_t panel = begin; panel < end; ++panel) backward_panel<Gates>(args, panel);
+  const HeadPanels<T> of(args.gates.state, args.heads, kBackwardVectors);
+  for (int64_t item = begin; item < end; ++item) backward_panel<Gates>(args, of, item);
 }

@@ -150,10 +150,10 @@ template <class Gates, class Lanes>
 void finish_tiled_forward(const TiledForward& args, int64_t row, int64_t rows, int64_t column,
                           const float* sums, Lanes lanes) {
   for (int64_t i = 0; i < rows; ++i) {
-    VFloat z[Gates::kGates];
-#pragma GCC unroll 4
+    VFloat z[Gates::kPre] = {};
+#pragma GCC unroll 16
     for (int gate = 0; gate < Gates::kGates; ++gate) {
-      z[gate] = load(sums + (i * Gates::kGates + gate) * amx::kRows);
+      z[Gates::kPre - Gates::kGates + gate] = load(sums + (i * Gates::kGates + gate) * amx::kRows);
     }
     finish_forward<Gates>(args.gates, row + i, column, z, lanes);
   }
@@ -162,7 +162,6 @@ void finish_tiled_forward(const TiledForward& args, int64_t row, int64_t rows, i
 template <class Gates>
 void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
   constexpr int64_t gates = Gates::kGates, block = 2 * amx::kRows;
-  static_assert(gates <= amx::kColumnTiles, "the gates of a panel are one call's tiles");
   const int64_t tiles = args.h_stride / amx::kDepth;
   alignas(64) float sums[block * gates * amx::kRows];
   amx::configure();
@@ -170,11 +169,13 @@ void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
     const int64_t column = panel * amx::kRows, states = args.gates.state - column;
     for (int64_t row = 0; row < args.gates.rows; row += block) {
       const int64_t rows = at_most(block, args.gates.rows - row);
-      amx::multiply(
-          {args.h + row * args.h_stride, args.h_stride, amx::kRows * args.h_stride, amx::kDepth,
-           args.packed + panel * tiles * gates * amx::kElements, amx::kElements,
-           gates * amx::kElements, tiles, sums, gates * amx::kRows, false},
-          rows > amx::kRows ? 2 : 1, gates);
+      for (int64_t gate = 0; gate < gates; gate += amx::kColumnTiles) {
+        amx::multiply(
+            {args.h + row * args.h_stride, args.h_stride, amx::kRows * args.h_stride, amx::kDepth,
+             args.packed + (panel * tiles * gates + gate) * amx::kElements, amx::kElements,
+             gates * amx::kElements, tiles, sums + gate * amx::kRows, gates * amx::kRows, false},
+            rows > amx::kRows ? 2 : 1, static_cast<int>(at_most(amx::kColumnTiles, gates - gate)));
+      }
       if (states >= amx::kRows) {
         finish_tiled_forward<Gates>(args, row, rows, column, sums, Full{});
       } else {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "../gate_math.h"
+#include "../cell.h"
 
 namespace lltm::cuda {
 

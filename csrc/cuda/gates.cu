@@ -1,5 +1,5 @@
 // The elementwise part of a step, one thread a pack of neighbouring state elements.
-#include "../gate_math.h"
+#include "../cell.h"
 #include "device_math.h"
 #include "kernels.h"
 #include "launch.h"
@@ -9,6 +9,10 @@ namespace lltm::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+
+// Of the LLTM: a cell that reads nothing else of the states before a step.
+static_assert(Cell::kStates == 2 && Cell::kSaved == Cell::kGates && !Cell::kSplit,
+              "the CUDA kernels compute a cell with a hidden state and a cell state");
 
 struct Position {
   int64_t row;
@@ -53,9 +57,10 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const GatesForward<T>
     V of_element[kGates];
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) of_element[gate] = z[gate].values[i];
-    const auto out = Gates::forward(of_element, old_cell.values[i], static_cast<V>(args.alpha));
-    new_h.values[i] = out.new_h;
-    new_cell.values[i] = out.new_cell;
+    const V old_state[] = {V(0), old_cell.values[i]}, scalars[] = {static_cast<V>(args.alpha)};
+    const auto out = Gates::forward(of_element, old_state, scalars);
+    new_h.values[i] = out.state[0];
+    new_cell.values[i] = out.state[1];
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) z[gate].values[i] = out.saved[gate];
   }
@@ -95,9 +100,11 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const GatesBackward<
     V of_element[kGates];
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) of_element[gate] = saved[gate].values[i];
-    const auto out = Gates::backward(of_element, new_cell.values[i], grad_h.values[i],
-                                     grad_cell.values[i], static_cast<V>(args.alpha));
-    d_old_cell.values[i] = out.d_old_cell;
+    const V old_state[] = {V(0), V(0)}, new_state[] = {V(0), new_cell.values[i]};
+    const V grad[] = {grad_h.values[i], grad_cell.values[i]};
+    const V scalars[] = {static_cast<V>(args.alpha)};
+    const auto out = Gates::backward(of_element, old_state, new_state, grad, scalars);
+    d_old_cell.values[i] = out.d_state[1];
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) saved[gate].values[i] = out.d_z[gate];
   }
@@ -113,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const GatesBackward<
 
 template <class T>
 void gates_forward(const GatesForward<T>& args, Stream stream) {
-  using Gates = LltmGates<DeviceMath>;
+  using Gates = described::LLTM_CELL<DeviceMath>;
   constexpr int kWide = kVector<T>;
   const bool wide =
       args.state % kWide == 0 && are_aligned(args.z_input, args.z_state, args.bias, args.old_cell,
@@ -126,7 +133,7 @@ void gates_forward(const GatesForward<T>& args, Stream stream) {
 
 template <class T>
 void gates_backward(const GatesBackward<T>& args, Stream stream) {
-  using Gates = LltmGates<DeviceMath>;
+  using Gates = described::LLTM_CELL<DeviceMath>;
   constexpr int kWide = kVector<T>;
   const bool wide =
       args.state % kWide == 0 &&

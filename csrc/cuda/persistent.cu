@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "../gate_math.h"
+#include "../cell.h"
 #include "device_math.h"
 #include "kernels.h"
 #include "launch.h"
@@ -275,10 +275,11 @@ __global__ void __launch_bounds__(kThreads<Gates>, 1)
       if (!finishes) continue;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) z[gate] += place.sum(gate);
-      const auto out = Gates::forward(z, old_cell, static_cast<V>(args.alpha));
+      const V old_state[] = {V(0), old_cell}, scalars[] = {static_cast<V>(args.alpha)};
+      const auto out = Gates::forward(z, old_state, scalars);
       const int64_t at = place.element(tile);
-      narrow(out.new_h, args.output[t * batch * state + at]);
-      narrow(out.new_cell, new_cell[at]);
+      narrow(out.state[0], args.output[t * batch * state + at]);
+      narrow(out.state[1], new_cell[at]);
       if (args.gates) {
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
@@ -287,8 +288,8 @@ __global__ void __launch_bounds__(kThreads<Gates>, 1)
         }
       }
       if (t == steps - 1) {
-        narrow(out.new_h, args.h_n[at]);
-        narrow(out.new_cell, args.c_n[at]);
+        narrow(out.state[0], args.h_n[at]);
+        narrow(out.state[1], args.c_n[at]);
       }
     }
     arrive(place.arrived);
@@ -350,14 +351,15 @@ __global__ void __launch_bounds__(kThreads<Gates>, 1)
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) grad_h += place.sum(gate);
       }
-      const auto out =
-          Gates::backward(saved, new_cell, grad_h, grad_cell, static_cast<V>(args.alpha));
+      const V old_state[] = {V(0), V(0)}, new_state[] = {V(0), new_cell};
+      const V grad[] = {grad_h, grad_cell}, scalars[] = {static_cast<V>(args.alpha)};
+      const auto out = Gates::backward(saved, old_state, new_state, grad, scalars);
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
         narrow(out.d_z[gate], args.d_z[first_gate + place.gate_element(tile, gate)]);
       }
-      args.carry[place.element(tile)] = out.d_old_cell;
-      if (t == 0 && args.d_c0) narrow(out.d_old_cell, args.d_c0[place.element(tile)]);
+      args.carry[place.element(tile)] = out.d_state[1];
+      if (t == 0 && args.d_c0) narrow(out.d_state[1], args.d_c0[place.element(tile)]);
     }
     arrive(place.arrived);
   }
@@ -378,7 +380,7 @@ __global__ void __launch_bounds__(kThreads<Gates>, 1)
 // The two kernels for a state of up to 32 K elements.
 template <class T, int K>
 struct Kernels {
-  using Gates = LltmGates<DeviceMath>;
+  using Gates = described::LLTM_CELL<DeviceMath>;
   // Shared memory: the staged rows of `operands` vectors, and the sums.
   static constexpr int shared_bytes(int operands) {
     return (kRows * operands * K * kWarp + Gates::kGates * kRows * kUnits) *

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "../gate_math.h"
+#include "../cell.h"
 #include "kernels.h"
 
 namespace lltm::cuda {

@@ -17,16 +17,6 @@
 
 namespace lltm {
 
-// X = [old_h, input], [B, S + F]
-template <class T>
-void concatenate(const T* old_h, const T* input, const CellSizes& sizes, T* x) {
-  const int64_t width = sizes.state + sizes.features;
-  for (int64_t row = 0; row < sizes.batch; ++row) {
-    copy_values(x + row * width, old_h + row * sizes.state, sizes.state);
-    copy_values(x + row * width + sizes.state, input + row * sizes.features, sizes.features);
-  }
-}
-
 constexpr int64_t kFewRows = 4;
 
 // Weights that stay in a core's own cache while they are used.
@@ -34,7 +24,7 @@ constexpr int64_t kCachedBytes = 1 << 20;
 
 template <class T>
 bool has_cached_weights(const CellSizes& sizes) {
-  const int64_t weights = 3 * sizes.state * (sizes.state + sizes.features);
+  const int64_t weights = sizes.gates() * sizes.width();
   return weights * static_cast<int64_t>(sizeof(cpu::compute_t<T>)) <= kCachedBytes;
 }
 
@@ -72,7 +62,7 @@ void run_direct(void (*kernel)(const cpu::CellForward<T>&, int64_t, int64_t),
                 const cpu::CellForward<T>& args) {
   const auto& kernels = cpu::kernels().of<T>();
   run<Api>(kernel, args, kernels.panels(args.gates.state, cpu::kForwardVectors),
-           2 * args.gates.rows * args.depth * 3 * kernels.width, kGrainFlops);
+           2 * args.gates.rows * args.depth * Cell::kGates * kernels.width, kGrainFlops);
 }
 
 // Forward of one step with the weights read in place.
@@ -82,7 +72,7 @@ void cell_direct(const CellSizes& sizes, const T* input, const T* weights_, cons
   const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
   const int64_t width = state + features;
   const auto& kernels = cpu::kernels().of<T>();
-  const Widened<T> weights(weights_, 3 * state * width);
+  const Widened<T> weights(weights_, sizes.gates() * width);
   if (batch <= kFewRows) {
     const Scratch<T> joined(batch * width);
     concatenate(old_h, input, sizes, joined.data());
@@ -126,34 +116,31 @@ CellResult<Api> cell_compute(const char* op, const Tensor& input_, const Tensor&
   const auto bias = contiguous_or_none<Api>(bias_);
   CellResult<Api> result{Api::empty(input, {sizes.batch, sizes.state}),
                          Api::empty(input, {sizes.batch, sizes.state}), std::nullopt};
-  if (save) result.gates = Api::empty(input, {sizes.batch, 3 * sizes.state});
+  if (save) result.gates = Api::empty(input, {sizes.batch, Cell::kSaved * sizes.state});
   if (sizes.batch == 0 || sizes.state == 0) return result;
 
   dispatch(input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    cpu::GatesForward<T> gates{sizes.batch,
-                               sizes.state,
-                               alpha,
-                               nullptr,
-                               data_or_null<Api, T>(bias),
-                               Api::template data<T>(old_cell),
-                               Api::template mutable_data<T>(result.new_h),
-                               Api::template mutable_data<T>(result.new_cell),
-                               mutable_data_or_null<Api, T>(result.gates),
-                               nullptr,
-                               nullptr};
+    cpu::GatesForward<T> gates{sizes.batch, sizes.state, {alpha}};
+    gates.bias = data_or_null<Api, T>(bias);
+    gates.old_state[0] = Api::template data<T>(old_h);
+    gates.old_state[1] = Api::template data<T>(old_cell);
+    gates.new_state[0] = Api::template mutable_data<T>(result.new_h);
+    gates.new_state[1] = Api::template mutable_data<T>(result.new_cell);
+    gates.saved = mutable_data_or_null<Api, T>(result.gates);
     if (is_forward_direct<T>(sizes)) {
       return cell_direct<Api, T>(sizes, Api::template data<T>(input),
                                  Api::template data<T>(weights), Api::template data<T>(old_h),
                                  gates);
     }
-    const int64_t width = sizes.state + sizes.features, rows = 3 * sizes.state;
+    const int64_t width = sizes.state + sizes.features, rows = sizes.gates();
     const Scratch<T> x(sizes.batch * width);
     concatenate(Api::template data<T>(old_h), Api::template data<T>(input), sizes, x.data());
     const Scratch<cpu::compute_t<T>> z(sizes.batch * rows);
     multiply<Api>(dense(z.data(), sizes.batch, rows), dense<const T>(x.data(), sizes.batch, width),
                   dense(Api::template data<T>(weights), rows, width).transposed());
     gates.z = z.data();
+    gates.z_stride = rows;
     gates_forward<Api, T>(gates);
   });
   return result;
@@ -193,7 +180,7 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
   const auto grad_h = contiguous_or_none<Api>(grad_h_),
              grad_cell = contiguous_or_none<Api>(grad_cell_);
   const auto d_input = empty_if<Api>(needs[kInput], input_, {batch, features});
-  const auto d_weights = empty_if<Api>(needs[kWeights], input_, {3 * state, state + features});
+  const auto d_weights = empty_if<Api>(needs[kWeights], input_, {sizes.gates(), state + features});
   const auto d_bias = empty_like_if<Api>(needs[kBias], bias_);
   const auto d_old_h = empty_if<Api>(needs[kOldH], input_, {batch, state});
   const auto d_old_cell = empty_if<Api>(needs[kOldCell], input_, {batch, state});
@@ -201,15 +188,19 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
   const int64_t width = state + features;
   dispatch(input_.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const Scratch<T> d_z(batch * 3 * state);
+    const Scratch<T> d_z(batch * sizes.gates());
     T* d_z_data = d_z.data();
-    gates_backward<Api, T>({batch, state, alpha, Api::template data<T>(gates),
-                            Api::template data<T>(new_cell), data_or_null<Api, T>(grad_h), nullptr,
-                            data_or_null<Api, T>(grad_cell), nullptr, nullptr,
-                            mutable_data_or_null<Api, T>(d_old_cell), d_z_data, nullptr});
+    cpu::GatesBackward<T> step{batch, state, {alpha}};
+    step.saved = Api::template data<T>(gates);
+    step.new_state[1] = Api::template data<T>(new_cell);
+    step.grad_h = data_or_null<Api, T>(grad_h);
+    step.grad_state[1] = data_or_null<Api, T>(grad_cell);
+    step.d_old_state[1] = mutable_data_or_null<Api, T>(d_old_cell);
+    step.d_z[0] = d_z_data;
+    gates_backward<Api, T>(step);
     const bool direct = is_backward_direct<T>(sizes);
-    const auto d = dense<const T>(d_z_data, batch, 3 * state);
-    const auto w = dense(Api::template data<T>(weights), 3 * state, width);
+    const auto d = dense<const T>(d_z_data, batch, sizes.gates());
+    const auto w = dense(Api::template data<T>(weights), sizes.gates(), width);
     if (d_input) {
       cell_product<Api>(direct, dense(Api::template mutable_data<T>(*d_input), batch, features), d,
                         w.column_range(state, features));
@@ -220,7 +211,7 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
     }
     if (d_weights) {
       const Tensor old_h = Api::contiguous(old_h_), input = Api::contiguous(input_);
-      const auto d_w = dense(Api::template mutable_data<T>(*d_weights), 3 * state, width);
+      const auto d_w = dense(Api::template mutable_data<T>(*d_weights), sizes.gates(), width);
       if (direct) {
         cell_product<Api>(true, d_w.column_range(0, state), d.transposed(),
                           dense(Api::template data<T>(old_h), batch, state));
@@ -233,7 +224,7 @@ Gradients<Tensor> cell_backward_cpu(const std::optional<Tensor>& grad_h_,
       }
     }
     if (d_bias) {
-      column_sum<Api, T>({batch, 3 * state, d_z_data, Api::template mutable_data<T>(*d_bias)});
+      column_sum<Api, T>({batch, sizes.gates(), d_z_data, Api::template mutable_data<T>(*d_bias)});
     }
   });
   return gradients<Api>(input_, d_input, d_weights, d_bias, d_old_h, d_old_cell);

@@ -47,7 +47,7 @@ CellResult<Api> cell_compute_cuda(const char* op, const Tensor& input_, const Te
   const Tensor input = Api::contiguous(input_), weights = Api::contiguous(weights_),
                old_h = Api::contiguous(old_h_), old_cell = Api::contiguous(old_cell_);
   const auto bias = contiguous_or_none<Api>(bias_);
-  const int64_t width = sizes.state + sizes.features, gates = 3 * sizes.state;
+  const int64_t width = sizes.state + sizes.features, gates = sizes.gates();
   CellResult<Api> result{Api::empty(input, {sizes.batch, sizes.state}),
                          Api::empty(input, {sizes.batch, sizes.state}), std::nullopt};
   if (save) result.gates = Api::empty(input, {sizes.batch, gates});
@@ -105,9 +105,9 @@ Gradients<Tensor> cell_backward_cuda(const std::optional<Tensor>& grad_h_,
                gates = Api::contiguous(gates_);
   const auto grad_h = contiguous_or_none<Api>(grad_h_),
              grad_cell = contiguous_or_none<Api>(grad_cell_);
-  const Tensor d_z = Api::empty(input_, {batch, 3 * state});
+  const Tensor d_z = Api::empty(input_, {batch, sizes.gates()});
   const auto d_input = empty_if<Api>(needs[kInput], input_, {batch, features});
-  const auto d_weights = empty_if<Api>(needs[kWeights], input_, {3 * state, state + features});
+  const auto d_weights = empty_if<Api>(needs[kWeights], input_, {sizes.gates(), state + features});
   const auto d_bias = empty_like_if<Api>(needs[kBias], bias_);
   const auto d_old_h = empty_if<Api>(needs[kOldH], input_, {batch, state});
   const auto d_old_cell = empty_if<Api>(needs[kOldCell], input_, {batch, state});
@@ -121,8 +121,8 @@ Gradients<Tensor> cell_backward_cuda(const std::optional<Tensor>& grad_h_,
          data_or_null<Api, T>(grad_h), nullptr, data_or_null<Api, T>(grad_cell), nullptr, nullptr,
          mutable_data_or_null<Api, T>(d_old_cell), d_z_data},
         queue.stream());
-    const auto d = dense<const T>(d_z_data, batch, 3 * state);
-    const auto w = dense(Api::template data<T>(weights), 3 * state, width);
+    const auto d = dense<const T>(d_z_data, batch, sizes.gates());
+    const auto w = dense(Api::template data<T>(weights), sizes.gates(), width);
     if (d_input) {
       Api::matmul(queue, dense(Api::template mutable_data<T>(*d_input), batch, features), d,
                   w.column_range(state, features));
@@ -134,10 +134,10 @@ Gradients<Tensor> cell_backward_cuda(const std::optional<Tensor>& grad_h_,
     if (d_weights) {
       const Tensor x = concatenated_cuda<Api, T>(queue, Api::contiguous(old_h_), nullptr,
                                                  Api::contiguous(input_), batch, sizes);
-      Api::matmul(queue, dense(Api::template mutable_data<T>(*d_weights), 3 * state, width),
+      Api::matmul(queue, dense(Api::template mutable_data<T>(*d_weights), sizes.gates(), width),
                   d.transposed(), dense(Api::template data<T>(x), batch, width));
     }
-    if (d_bias) bias_gradient_cuda<Api, T>(queue, d_z, batch, 3 * state, *d_bias);
+    if (d_bias) bias_gradient_cuda<Api, T>(queue, d_z, batch, sizes.gates(), *d_bias);
   });
   return gradients<Api>(input_, d_input, d_weights, d_bias, d_old_h, d_old_cell);
 }

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "../cell.h"
 #include "../contract.h"
 #include "../cpu/types.h"
 
@@ -25,44 +26,57 @@ struct SequenceResult {
   std::optional<Tensor> gates;
 };
 
+// Which rows begin anew, and with what. A row's states are replaced before the step.
+template <class T>
+struct Resets {
+  const bool* rows = nullptr;          // [T, B], or null where none does
+  const T* state[Cell::kStates] = {};  // [B, S] each, or null for zeros
+};
+
 template <class T>
 struct SequenceForward {
   SequenceSizes sizes;
-  double alpha;
-  const T* input;    // [T, B, F]
-  const T* weights;  // [3S, S + F]
-  const T* bias;     // [3S] or null
-  const T* h0;       // [B, S]
-  const T* c0;       // [B, S]
-  // [chunk, B, 3S] the input's share of the pre-activations of that many steps, or `gates`,
-  // [T, B, 3S]
-  cpu::compute_t<T>* projected;
-  bool in_place;  // the latter
-  int64_t chunk;
-  T* output;  // [T, B, S]
-  T* c_n;     // [B, S]
-  T* cells;   // [T, B, S] or null
-  T* gates;   // [T, B, 3S] or null
+  Scalars scalars;
+  const T* input = nullptr;            // [T, B, F]
+  const T* weights = nullptr;          // [GS, S / H + F]
+  const T* bias = nullptr;             // [PS] or null
+  const T* first[Cell::kStates] = {};  // [B, S] each, before the first step
+  Resets<T> resets;
+  // [chunk, B, GS] the input's share of the pre-activations of that many steps, or `saved`, in
+  // whose rows it takes the first GS elements
+  cpu::compute_t<T>* projected = nullptr;
+  bool in_place = false;  // the latter
+  int64_t chunk = 0;
+  T* output = nullptr;          // [T, B, S]
+  T* last[Cell::kStates] = {};  // [B, S] each, after the last step
+  T* states = nullptr;          // [T, N - 1, B, S] all but h, or null
+  T* saved = nullptr;           // [T, B, kSaved S] or null
 
+  // Between two rows of the input's share.
+  int64_t share_stride() const {
+    return (in_place ? Cell::kSaved : Cell::kGates) * sizes.cell.state;
+  }
   // The input's share of the pre-activations of the chunk that begins with step `first`.
-  cpu::compute_t<T>* share(int64_t first) const {
-    return in_place ? projected + first * sizes.cell.batch * 3 * sizes.cell.state : projected;
+  cpu::compute_t<T>* share(int64_t step) const {
+    return in_place ? projected + step * sizes.cell.batch * share_stride() : projected;
   }
 };
 
 template <class T>
 struct SequenceBackward {
   SequenceSizes sizes;
-  double alpha;
-  const T* weights;      // [3S, S + F]
-  const T* cells;        // [T, B, S]
-  const T* gates;        // [T, B, 3S]
-  const T* grad_output;  // [T, B, S] or null
-  const T* grad_h_n;     // [B, S] or null
-  const T* grad_c_n;     // [B, S] or null
-  T* d_z;                // [T, B, 3S]
-  T* d_h0;               // [B, S] or null
-  T* d_c0;               // [B, S] or null
+  Scalars scalars;
+  const T* weights = nullptr;          // [GS, S / H + F]
+  const T* first[Cell::kStates] = {};  // [B, S] each, before the first step
+  Resets<T> resets;
+  const T* output = nullptr;               // [T, B, S]
+  const T* states = nullptr;               // [T, N - 1, B, S]
+  const T* saved = nullptr;                // [T, B, kSaved S]
+  const T* grad_output = nullptr;          // [T, B, S] or null
+  const T* grad_last[Cell::kStates] = {};  // [B, S] each, or null
+  T* d_z[kShares] = {};                    // [T, B, GS] of each share
+  T* d_first[Cell::kStates] = {};          // [B, S] each, or null
+  T* d_reset_state[Cell::kStates] = {};    // [B, S] each, or null
 };
 
 }  // namespace lltm

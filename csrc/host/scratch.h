@@ -93,6 +93,7 @@ class Pool {
 
   // The smallest kept block that fits and is not twice too large, else a new one.
   Block take(std::size_t bytes) {
+    if (bytes == 0) return {};
     Block* best = nullptr;
     for (Block& block : kept_) {
       const bool fits = block.bytes >= bytes && block.bytes / 2 <= bytes;
@@ -105,6 +106,7 @@ class Pool {
   }
 
   void give_back(Block block) {
+    if (!block.memory) return;
     if (kept_bytes_ + block.bytes <= kKeptBytes) {
       for (Block& place : kept_) {
         if (place.memory) continue;

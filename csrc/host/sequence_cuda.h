@@ -30,11 +30,27 @@ struct CudaSequenceForward {
   T* gates;            // [T, B, 3S] or null
 };
 
+template <class T>
+struct CudaSequenceBackward {
+  SequenceSizes sizes;
+  double alpha;
+  const T* weights;      // [3S, S + F]
+  const T* cells;        // [T, B, S]
+  const T* gates;        // [T, B, 3S]
+  const T* grad_output;  // [T, B, S] or null
+  const T* grad_h_n;     // [B, S] or null
+  const T* grad_c_n;     // [B, S] or null
+  T* d_z;                // [T, B, 3S]
+  T* d_h0;               // [B, S] or null
+  T* d_c0;               // [B, S] or null
+};
+
 template <class Api, class T, class Tensor = typename Api::Tensor>
 void sequence_steps_cuda(const typename Api::Queue& queue, const CudaSequenceForward<T>& args,
                          const Tensor& like) {
-  const auto [batch, features, state] = args.sizes.cell;
-  const int64_t gates = 3 * state, plane = batch * state, steps = args.sizes.steps;
+  const int64_t batch = args.sizes.cell.batch, features = args.sizes.cell.features;
+  const int64_t state = args.sizes.cell.state;
+  const int64_t gates = args.sizes.cell.gates(), plane = batch * state, steps = args.sizes.steps;
   const auto state_weights =
       dense(args.weights, gates, state + features).column_range(0, state).transposed();
   const Tensor recurrent = Api::empty(like, {batch, gates});
@@ -59,7 +75,8 @@ void sequence_steps_cuda(const typename Api::Queue& queue, const CudaSequenceFor
 template <class Api, class T, class Tensor = typename Api::Tensor>
 void sequence_loop_cuda(const typename Api::Queue& queue, const CudaSequenceForward<T>& args,
                         const Tensor& like) {
-  const auto [batch, features, state] = args.sizes.cell;
+  const int64_t batch = args.sizes.cell.batch, features = args.sizes.cell.features;
+  const int64_t state = args.sizes.cell.state;
   const auto plan = cuda::persistent_plan<T>(batch, state);
   if (args.sizes.steps == 0 || !plan.fits()) {
     return sequence_steps_cuda<Api>(queue, args, like);
@@ -79,7 +96,7 @@ SequenceResult<Api> sequence_compute_cuda(const char* op, const Tensor& input_,
                                           const Tensor& c0_, double alpha, bool save) {
   const SequenceSizes sizes = check_sequence<Api>(op, input_, weights_, bias_, h0_, c0_, alpha);
   const int64_t steps = sizes.steps, batch = sizes.cell.batch, state = sizes.cell.state;
-  const int64_t features = sizes.cell.features, gates = 3 * state, plane = batch * state;
+  const int64_t features = sizes.cell.features, gates = sizes.cell.gates(), plane = batch * state;
   const typename Api::Queue queue(input_);
   const Tensor input = Api::contiguous(input_), weights = Api::contiguous(weights_),
                h0 = Api::contiguous(h0_), c0 = Api::contiguous(c0_);
@@ -131,11 +148,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sequence_forward_cuda(
 }
 
 template <class Api, class T, class Tensor = typename Api::Tensor>
-void sequence_steps_backward_cuda(const typename Api::Queue& queue, const SequenceBackward<T>& args,
-                                  const Tensor& like) {
+void sequence_steps_backward_cuda(const typename Api::Queue& queue,
+                                  const CudaSequenceBackward<T>& args, const Tensor& like) {
   using V = cuda::compute_t<T>;
-  const auto [batch, features, state] = args.sizes.cell;
-  const int64_t gates = 3 * state, plane = batch * state, steps = args.sizes.steps;
+  const int64_t batch = args.sizes.cell.batch, features = args.sizes.cell.features;
+  const int64_t state = args.sizes.cell.state;
+  const int64_t gates = args.sizes.cell.gates(), plane = batch * state, steps = args.sizes.steps;
   const auto state_weights = dense(args.weights, gates, state + features).column_range(0, state);
   // Gradients that pass from a step to the one before it.
   const Tensor d_h = Api::empty(like, {batch, state});
@@ -159,10 +177,11 @@ void sequence_steps_backward_cuda(const typename Api::Queue& queue, const Sequen
 }
 
 template <class Api, class T, class Tensor = typename Api::Tensor>
-void sequence_loop_backward_cuda(const typename Api::Queue& queue, const SequenceBackward<T>& args,
-                                 const Tensor& like) {
+void sequence_loop_backward_cuda(const typename Api::Queue& queue,
+                                 const CudaSequenceBackward<T>& args, const Tensor& like) {
   using V = cuda::compute_t<T>;
-  const auto [batch, features, state] = args.sizes.cell;
+  const int64_t batch = args.sizes.cell.batch, features = args.sizes.cell.features;
+  const int64_t state = args.sizes.cell.state;
   const auto plan = cuda::persistent_plan<T>(batch, state);
   if (!plan.fits()) return sequence_steps_backward_cuda<Api>(queue, args, like);
   const Tensor carry = Api::template scratch<V>(like, batch * state);
@@ -202,46 +221,47 @@ Gradients<Tensor> sequence_backward_cuda(
   const auto grad_output = contiguous_or_none<Api>(grad_output_),
              grad_h_n = contiguous_or_none<Api>(grad_h_n_),
              grad_c_n = contiguous_or_none<Api>(grad_c_n_);
-  const Tensor d_z = Api::empty(input_, {steps, batch, 3 * state});
+  const Tensor d_z = Api::empty(input_, {steps, batch, sizes.cell.gates()});
   const auto d_input = empty_if<Api>(needs[kInput], input_, {steps, batch, features});
-  const auto d_weights = empty_if<Api>(needs[kWeights], input_, {3 * state, width});
+  const auto d_weights = empty_if<Api>(needs[kWeights], input_, {sizes.cell.gates(), width});
   const auto d_bias = empty_like_if<Api>(needs[kBias], bias_);
   const auto d_h0 = empty_if<Api>(needs[kOldH], input_, {batch, state});
   const auto d_c0 = empty_if<Api>(needs[kOldCell], input_, {batch, state});
 
   dispatch(input_.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const SequenceBackward<T> args{sizes,
-                                   alpha,
-                                   Api::template data<T>(weights),
-                                   Api::template data<T>(cells),
-                                   Api::template data<T>(gates),
-                                   data_or_null<Api, T>(grad_output),
-                                   data_or_null<Api, T>(grad_h_n),
-                                   data_or_null<Api, T>(grad_c_n),
-                                   Api::template mutable_data<T>(d_z),
-                                   mutable_data_or_null<Api, T>(d_h0),
-                                   mutable_data_or_null<Api, T>(d_c0)};
+    const CudaSequenceBackward<T> args{sizes,
+                                       alpha,
+                                       Api::template data<T>(weights),
+                                       Api::template data<T>(cells),
+                                       Api::template data<T>(gates),
+                                       data_or_null<Api, T>(grad_output),
+                                       data_or_null<Api, T>(grad_h_n),
+                                       data_or_null<Api, T>(grad_c_n),
+                                       Api::template mutable_data<T>(d_z),
+                                       mutable_data_or_null<Api, T>(d_h0),
+                                       mutable_data_or_null<Api, T>(d_c0)};
     if (steps == 0) {
       pass_through_cuda<Api, T>(queue, args.grad_h_n, batch * state, args.d_h0);
       pass_through_cuda<Api, T>(queue, args.grad_c_n, batch * state, args.d_c0);
     } else if (batch * state > 0) {
       sequence_loop_backward_cuda<Api, T>(queue, args, input_);
     }
-    const auto d = dense<const T>(args.d_z, rows, 3 * state);
+    const auto d = dense<const T>(args.d_z, rows, sizes.cell.gates());
     if (d_input) {
       Api::matmul(queue, dense(Api::template mutable_data<T>(*d_input), rows, features), d,
-                  dense(args.weights, 3 * state, width).column_range(state, features));
+                  dense(args.weights, sizes.cell.gates(), width).column_range(state, features));
     }
     if (d_weights) {
       const Tensor h0 = Api::contiguous(h0_), output = Api::contiguous(output_),
                    input = Api::contiguous(input_);
       const Tensor x = concatenated_cuda<Api, T>(queue, h0, Api::template data<T>(output), input,
                                                  rows, sizes.cell);
-      Api::matmul(queue, dense(Api::template mutable_data<T>(*d_weights), 3 * state, width),
+      Api::matmul(queue,
+                  dense(Api::template mutable_data<T>(*d_weights), sizes.cell.gates(), width),
                   d.transposed(), dense(Api::template data<T>(x), rows, width));
     }
-    if (d_bias) bias_gradient_cuda<Api, T>(queue, d_z, rows, 3 * state, *d_bias);
+    if (d_bias) bias_gradient_cuda<Api, T>(queue, d_z, rows, sizes.cell.gates(), *d_bias);
   });
   return gradients<Api>(input_, d_input, d_weights, d_bias, d_h0, d_c0);
 }

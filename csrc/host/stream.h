@@ -16,7 +16,7 @@ namespace lltm {
 constexpr int64_t kPackedStates = 16;
 
 constexpr int64_t packed_elements(int64_t state, int64_t columns) {
-  return (state + kPackedStates - 1) / kPackedStates * kPackedStates * 3 * columns;
+  return (state + kPackedStates - 1) / kPackedStates * kPackedStates * Cell::kGates * columns;
 }
 
 // One share of the weights, and zeros where this processor's vectors need less room than others'.
@@ -25,8 +25,9 @@ void pack_share(const cpu::Pack<T>& args) {
   const auto& kernels = cpu::kernels().of<T>();
   const int64_t panels = kernels.panels(args.state, cpu::kForwardVectors);
   kernels.pack_forward(args, 0, panels);
-  std::fill(args.packed + panels * cpu::kForwardVectors * kernels.width * 3 * args.columns,
-            args.packed + packed_elements(args.state, args.columns), cpu::compute_t<T>(0));
+  std::fill(
+      args.packed + panels * cpu::kForwardVectors * kernels.width * Cell::kGates * args.columns,
+      args.packed + packed_elements(args.state, args.columns), cpu::compute_t<T>(0));
 }
 
 // [3S, S + F] -> the state's share packed, then the input's; in the compute type
@@ -42,8 +43,9 @@ Tensor pack_cpu(const Tensor& weights_) {
     result = Api::template empty_of_type<C>(weights, {packed_elements(state, width)});
     C* packed = Api::template mutable_data<C>(*result);
     const T* from = Api::template data<T>(weights);
-    pack_share<T>({from, width, state, state, packed});
-    pack_share<T>({from + state, width, state, features, packed + packed_elements(state, state)});
+    pack_share<T>({from, width, state, state, state, packed});
+    pack_share<T>(
+        {from + state, width, state, state, features, packed + packed_elements(state, state)});
   });
   return *result;
 }
@@ -66,19 +68,24 @@ void stream_step(const CellSizes& sizes, const Tensor& input, const Tensor& pack
   const Span cell_span{"cell", cell_data, plane * size};
   const Span input_span{"input", input_data, batch * features * size};
   const Span packed_span{"packed", packed, packed_.numel() * static_cast<int64_t>(sizeof(C))};
-  const Span bias_span{"bias", bias_data, bias ? 3 * state * size : 0};
+  const Span bias_span{"bias", bias_data, bias ? Cell::kPre * state * size : 0};
   const Span old_h_span{"old_h", old_h_data, plane * size};
   check_apart(cell_span, {input_span, packed_span, bias_span, old_h_span});
   check_apart({"new_h", new_h_data, plane * size},
               {input_span, packed_span, bias_span, old_h_span, cell_span});
   const Widened<T> h(old_h_data, plane);
   const Widened<T> x(input_data, batch * features);
-  const cpu::StepForward<T> step{{batch, state, alpha, nullptr, bias_data, cell_data, new_h_data,
-                                  cell_data, nullptr, nullptr, nullptr},
+  cpu::GatesForward<T> gates{batch, state, {alpha}};
+  gates.bias = bias_data;
+  gates.old_state[0] = old_h_data;
+  gates.old_state[1] = cell_data;
+  gates.new_state[0] = new_h_data;
+  gates.new_state[1] = cell_data;
+  const cpu::StepForward<T> step{gates,
                                  {h.data(), packed, state},
                                  {x.data(), packed + packed_elements(state, state), features}};
   run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors),
-           2 * batch * 3 * (state + features) * kernels.width, kGrainFlops);
+           2 * batch * Cell::kGates * (state + features) * kernels.width, kGrainFlops);
 }
 
 template <class Api, class Tensor = typename Api::Tensor>

@@ -8,6 +8,7 @@
 #include "../cpu/kernels.h"
 #include "parallel.h"
 #include "passes.h"
+#include "resets.h"
 #include "scratch.h"
 
 namespace lltm {
@@ -16,8 +17,8 @@ template <class T>
 constexpr bool kTiles = std::is_same_v<T, cpu::BFloat16>;
 
 template <class T>
-bool has_tiles() {
-  return kTiles<T> && cpu::kernels().tiles.step_forward;
+bool has_tiles(const CellSizes& sizes) {
+  return kTiles<T> && sizes.heads == 1 && cpu::kernels().tiles.step_forward;
 }
 
 inline int64_t round_up(int64_t count, int64_t multiple) {
@@ -68,8 +69,7 @@ class TiledWeights {
       : panels_((sizes.state + states - 1) / states),
         packed_(panels_ * columns * round_up(depth, cpu::kTileDepth)) {
     run<Api>(kernel,
-             cpu::TilePack{weights, sizes.state + sizes.features, sizes.state, sizes.state,
-                           packed_.data()},
+             cpu::TilePack{weights, sizes.width(), sizes.state, sizes.state, packed_.data()},
              panels_, columns * depth, kGrainElements);
   }
 
@@ -89,15 +89,19 @@ class TiledForwardProduct {
 
   explicit TiledForwardProduct(const SequenceForward<T>& args)
       : weights_(cpu::kernels().tiles.pack_forward, args.weights, args.sizes.cell,
-                 cpu::kTiledForwardStates, 3 * cpu::kTiledForwardStates, args.sizes.cell.state),
+                 cpu::kTiledForwardStates, Cell::kGates * cpu::kTiledForwardStates,
+                 args.sizes.cell.state),
         operand_(args.sizes.cell.batch, args.sizes.cell.state),
-        h_(args.h0) {}
+        h_(args.first[0]) {}
+
+  void replace_h(int64_t, const T* h) { h_ = h; }
 
   void step(int64_t, const cpu::GatesForward<T>& gates) {
     const cpu::TiledForward step{gates, operand_.of(h_), operand_.stride(), weights_.data()};
     run<Api>(cpu::kernels().tiles.step_forward, step, weights_.panels(),
-             2 * gates.rows * gates.state * 3 * cpu::kTiledForwardStates, kTiledGrainFlops);
-    h_ = gates.new_h;
+             2 * gates.rows * gates.state * Cell::kGates * cpu::kTiledForwardStates,
+             kTiledGrainFlops);
+    h_ = gates.new_state[0];
   }
 
  private:
@@ -114,25 +118,31 @@ class TiledBackwardProduct {
 
   explicit TiledBackwardProduct(const SequenceBackward<T>& args)
       : weights_(cpu::kernels().tiles.pack_backward, args.weights, args.sizes.cell,
-                 cpu::kTiledBackwardStates, cpu::kTiledBackwardStates, 3 * args.sizes.cell.state),
-        operand_(args.sizes.cell.batch, 3 * args.sizes.cell.state) {}
+                 cpu::kTiledBackwardStates, cpu::kTiledBackwardStates, args.sizes.cell.gates()),
+        operand_(args.sizes.cell.batch, args.sizes.cell.gates()),
+        kept_(args) {}
 
   void last_step(int64_t, const cpu::GatesBackward<T>& gates) {
     gates_backward<Api, T>(gates);
-    d_z_after_ = gates.d_z;
+    d_z_after_ = gates.d_z[kRecurrentShare];
   }
 
   void step(int64_t, const cpu::GatesBackward<T>& gates) {
     const cpu::TiledBackward step{gates, operand_.of(d_z_after_), operand_.stride(),
                                   weights_.data()};
     run<Api>(cpu::kernels().tiles.step_backward, step, weights_.panels(),
-             2 * gates.rows * 3 * gates.state * cpu::kTiledBackwardStates, kTiledGrainFlops);
-    d_z_after_ = gates.d_z;
+             2 * gates.rows * Cell::kGates * gates.state * cpu::kTiledBackwardStates,
+             kTiledGrainFlops);
+    d_z_after_ = gates.d_z[kRecurrentShare];
   }
+
+  // Some rows' states did not come from the step before.
+  void drop_rows(const bool* dropped) { d_z_after_ = kept_.without(d_z_after_, dropped); }
 
  private:
   TiledWeights<Api> weights_;
   TileOperand operand_;
+  KeptRows<T> kept_;
   const T* d_z_after_ = nullptr;
 };
 

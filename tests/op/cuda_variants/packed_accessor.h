@@ -9,10 +9,10 @@
 
 #include <cstdint>
 
+#include "csrc/cell.h"
 #include "csrc/cuda/device_math.h"
 #include "csrc/cuda/launch.h"
 #include "csrc/cuda/storage.h"
-#include "csrc/gate_math.h"
 
 namespace packed_accessor {
 
@@ -47,7 +47,7 @@ struct PackedAccessor {
   __device__ int64_t size(int dim) const { return sizes[dim]; }
 };
 
-using Gates = lltm::LltmGates<lltm::cuda::DeviceMath>;
+using Gates = lltm::described::LltmGates<lltm::cuda::DeviceMath>;
 
 // gates [rows, 3, S]: pre-activations in, what backward reads out; the rest [rows, S].
 template <class T>
@@ -58,9 +58,10 @@ __global__ void forward(PackedAccessor<T, 3> gates, PackedAccessor<T, 2> old_cel
   const int64_t row = item / state, column = item - row * state;
   if (row >= old_cell.size(0)) return;
   const T z[3] = {gates[row][0][column], gates[row][1][column], gates[row][2][column]};
-  const auto out = Gates::forward(z, old_cell[row][column], alpha);
-  new_h[row][column] = out.new_h;
-  new_cell[row][column] = out.new_cell;
+  const T old_state[] = {T(0), old_cell[row][column]};  // h is read by the product alone
+  const auto out = Gates::forward(z, old_state, &alpha);
+  new_h[row][column] = out.state[0];
+  new_cell[row][column] = out.state[1];
   for (int gate = 0; gate < 3; ++gate) gates[row][gate][column] = out.saved[gate];
 }
 
@@ -74,10 +75,11 @@ __global__ void backward(PackedAccessor<T, 2> grad_h, PackedAccessor<T, 2> grad_
   const int64_t row = item / state, column = item - row * state;
   if (row >= new_cell.size(0)) return;
   const T saved[3] = {gates[row][0][column], gates[row][1][column], gates[row][2][column]};
-  const auto out = Gates::backward(saved, new_cell[row][column], grad_h[row][column],
-                                   grad_cell[row][column], alpha);
+  const T old_state[] = {T(0), T(0)}, new_state[] = {T(0), new_cell[row][column]};
+  const T grad[] = {grad_h[row][column], grad_cell[row][column]};
+  const auto out = Gates::backward(saved, old_state, new_state, grad, &alpha);
   for (int gate = 0; gate < 3; ++gate) d_gates[row][gate][column] = out.d_z[gate];
-  d_old_cell[row][column] = out.d_old_cell;
+  d_old_cell[row][column] = out.d_state[1];
 }
 
 }  // namespace packed_accessor
