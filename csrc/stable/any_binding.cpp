@@ -1,0 +1,44 @@
+// The ops of the cell that LLTM_CELL names, on torch's stable ABI, in the namespace that
+// LLTM_NAMESPACE names: a library of its own for each cell.
+#include <torch/csrc/stable/library.h>
+
+#include <string>
+
+#include "../cell_contract.h"
+#include "../cpu/kernels.h"
+#include "../host/any_sequence.h"
+#include "api.h"
+
+namespace lltm::stable {
+namespace {
+
+auto& sequence = any_sequence_cpu<Api>;
+auto& sequence_forward = any_sequence_forward_cpu<Api>;
+auto& sequence_backward = any_sequence_backward_cpu<Api>;
+
+std::string cpu_capability() { return cpu::kernels().name; }
+
+}  // namespace
+}  // namespace lltm::stable
+
+// torch's macros take their argument literally; these expand it first.
+#define LLTM_LIBRARY(name, m) STABLE_TORCH_LIBRARY(name, m)
+#define LLTM_LIBRARY_IMPL(name, key, m) STABLE_TORCH_LIBRARY_IMPL(name, key, m)
+
+LLTM_LIBRARY(LLTM_NAMESPACE, m) {
+  m.def(lltm::kAnySequenceSchema);
+  m.def(lltm::kAnySequenceForwardSchema);
+  m.def(lltm::kAnySequenceBackwardSchema);
+  m.def(lltm::kCpuCapabilitySchema);
+}
+
+LLTM_LIBRARY_IMPL(LLTM_NAMESPACE, CPU, m) {
+  using namespace lltm::stable;
+  m.impl("sequence", TORCH_BOX(&sequence));
+  m.impl("sequence_forward", TORCH_BOX(&sequence_forward));
+  m.impl("sequence_backward", TORCH_BOX(&sequence_backward));
+}
+
+LLTM_LIBRARY_IMPL(LLTM_NAMESPACE, CompositeExplicitAutograd, m) {
+  m.impl("cpu_capability", TORCH_BOX(&lltm::stable::cpu_capability));
+}

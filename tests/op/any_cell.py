@@ -1,0 +1,122 @@
+"""Compile a functor of csrc/cell.h into ops, and what they should give, in PyTorch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import cpp_extension
+
+from lltm import jit
+
+FUNCTORS = Path(__file__).with_name("cell_functors")
+TARGET = "-DTORCH_TARGET_VERSION=0x020a000000000000"
+Step = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class AnyCell:
+    """A cell whose functor is written by hand.
+
+    Attributes:
+        name: of the file in cell_functors.
+        struct: the functor's name.
+        states: how many.
+        gates: how many.
+        split: whether the step takes the shares of the pre-activations apart.
+        step: step(z, recurrent share or nothing, states) -> states, in PyTorch.
+    """
+
+    name: str
+    struct: str
+    states: int
+    gates: int
+    split: bool
+    step: Step
+
+
+def lstm(z: Sequence[Tensor], _: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """nn.LSTM's step."""
+    i, f, g, o = z
+    c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def gru(
+    z: Sequence[Tensor], recurrent: Sequence[Tensor], state: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """nn.GRU's step."""
+    r, u = (z[0] + recurrent[0]).sigmoid(), (z[1] + recurrent[1]).sigmoid()
+    return ((1 - u) * (z[2] + r * recurrent[2]).tanh() + u * state[0],)
+
+
+LSTM = AnyCell("lstm", "HandLstm", states=2, gates=4, split=False, step=lstm)
+GRU = AnyCell("gru", "HandGru", states=1, gates=3, split=True, step=gru)
+
+
+def build(header: Path, struct: str, namespace: str, folder: Path) -> Any:
+    """The ops of a functor, compiled for this processor alone; returns their namespace."""
+    csrc = jit.source_directory()
+    flags = [
+        *("-std=c++17", "-O2", "-w", "-fPIC", "-shared", "-fvisibility=hidden", TARGET),
+        *(f"-DLLTM_NAMESPACE={namespace}", f"-DLLTM_CELL={struct}"),
+        f'-DLLTM_CELL_HEADER="{header}"',
+        *jit.kernel_flags(),
+    ]
+    sources = [str(csrc / name) for name in ("stable/any_binding.cpp", *jit.kernel_sources())]
+    library = folder / f"{namespace}.so"
+    command = [
+        *(cpp_extension.get_cxx_compiler(), *flags, *sources, "-o", str(library)),
+        *(f"-I{path}" for path in cpp_extension.include_paths()),
+        *(f"-L{path}" for path in cpp_extension.library_paths()),
+        *("-ltorch_cpu", "-lc10"),
+    ]
+    if sys.platform.startswith("linux"):
+        command.append(f"-Wl,--version-script={csrc / 'exports.map'}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    torch.ops.load_library(library)
+    return getattr(torch.ops, namespace)
+
+
+def unroll(
+    cell: AnyCell,
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    states: Tensor,
+    reset: Tensor | None = None,
+    reset_state: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """A sequence step by step in PyTorch: output [T, B, S], last [N, B, S]."""
+    batch, state = states.shape[1:]
+    head = weights.shape[1] - input.shape[2]
+    of_head = weights[:, :head].reshape(cell.gates, state // head, head, head)
+    added = torch.zeros(()) if bias is None else bias.flatten()
+    of_input, of_recurrent = (
+        added.chunk(2) if cell.split and bias is not None else (added, torch.zeros(()))
+    )
+    current, output = list(states), []
+    for t, x in enumerate(input):
+        if reset is not None:
+            anew = torch.zeros_like(states) if reset_state is None else reset_state
+            current = [
+                torch.where(reset[t, :, None], new, old)
+                for new, old in zip(anew, current, strict=True)
+            ]
+        h = current[0].reshape(batch, state // head, head)
+        recurrent = torch.einsum("bhk,ghjk->bghj", h, of_head).reshape(batch, -1) + of_recurrent
+        z = x @ weights[:, head:].T + of_input
+        if cell.split:
+            shares = z.chunk(cell.gates, 1), recurrent.chunk(cell.gates, 1)
+        else:
+            shares = (z + recurrent).chunk(cell.gates, 1), ()
+        current = list(cell.step(*shares, current))
+        output.append(current[0])
+    return torch.stack(output), torch.stack(current)

@@ -1,0 +1,204 @@
+"""The ops of any cell, from functors written by hand, against the same step in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from any_cell import FUNCTORS, GRU, LSTM, AnyCell, build, unroll
+from torch import Tensor
+from torch.utils import cpp_extension
+
+from lltm import _library
+
+pytestmark = pytest.mark.subprocess
+
+CELLS = {cell.name: cell for cell in (LSTM, GRU)}
+# T, B, F, S, H: below, at and above a vector's width, one and several heads.
+SHAPES = ((5, 3, 7, 20, 1), (6, 9, 5, 40, 4), (1, 2, 3, 8, 2), (7, 17, 33, 64, 1), (3, 2, 0, 6, 1))
+# Of the largest element; each step rounds what it stores.
+TOLERANCE = {
+    torch.float64: 1e-12,
+    torch.float32: 2e-5,
+    torch.bfloat16: 5e-2,
+    torch.float16: 1e-2,
+}
+
+
+def unavailable_reason() -> str | None:
+    """Why no functor can be compiled here, or None."""
+    if _library.release(torch.__version__) < (2, 10):
+        return "its binding needs the stable headers of torch 2.10 or newer"
+    try:
+        cpp_extension.check_compiler_ok_for_platform(cpp_extension.get_cxx_compiler())
+    except OSError:
+        return "there is no C++ compiler"
+    return None
+
+
+@pytest.fixture(scope="module", params=CELLS.values(), ids=list(CELLS))
+def built(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[AnyCell, Any]:
+    """A cell and its ops."""
+    if reason := unavailable_reason():
+        pytest.skip(f"not run: {reason}")
+    cell = request.param
+    folder = tmp_path_factory.mktemp(cell.name)
+    header = FUNCTORS / f"{cell.name}.inc"
+    return cell, build(header, cell.struct, f"lltm_test_{cell.name}", folder)
+
+
+def arguments(
+    cell: AnyCell, shape: tuple[int, ...], dtype: torch.dtype, bias: bool = True
+) -> list[Tensor | None]:
+    """input, weights, bias, states; values of the dtype, in float64."""
+    torch.manual_seed(sum(shape))
+    steps, batch, features, state, heads = shape
+
+    def values(*sizes: int, scale: float = 1.0) -> Tensor:
+        return (torch.randn(*sizes, dtype=torch.float64) * scale).to(dtype).double()
+
+    return [
+        values(steps, batch, features),
+        values(cell.gates * state, state // heads + features, scale=0.4),
+        values((1 + cell.split) * cell.gates * state, scale=0.3) if bias else None,
+        values(cell.states, batch, state),
+    ]
+
+
+def assert_near(name: str, got: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
+    scale = expected.abs().max().item() if expected.numel() else 0.0
+    torch.testing.assert_close(
+        got.double(), expected, rtol=0, atol=TOLERANCE[dtype] * scale, msg=lambda m: f"{name}: {m}"
+    )
+
+
+def check(
+    built: tuple[AnyCell, Any],
+    given: list[Tensor | None],
+    reset: Tensor | None,
+    dtype: torch.dtype,
+) -> None:
+    """Outputs and the gradient of every argument in `given`: the four, and reset_state."""
+    cell, ops = built
+    exact = [None if value is None else value.clone().requires_grad_() for value in given]
+    expected = unroll(cell, *exact[:4], reset, exact[4])  # type: ignore[arg-type]
+    leaves = [value for value in exact if value is not None]
+    grads = [torch.randn_like(value).to(dtype) for value in expected]
+    of_leaves = iter(
+        torch.autograd.grad(
+            expected, leaves, [grad.double() for grad in grads], materialize_grads=True
+        )
+    )
+    low = [None if value is None else value.to(dtype) for value in given]
+    op_arguments = (*low[:4], [], reset, low[4])
+    output, last, states_all, saved = ops.sequence_forward(*op_arguments)
+    assert_near("output", output, expected[0], dtype)
+    assert_near("last", last, expected[1], dtype)
+    for kept, alone in zip((output, last), ops.sequence(*op_arguments), strict=True):
+        assert torch.equal(kept, alone)
+    needs = [value is not None for value in given]
+    got = ops.sequence_backward(*grads, *op_arguments, output, states_all, saved, needs)
+    names = ("d_input", "d_weights", "d_bias", "d_states", "d_reset_state")
+    for name, wanted, gradient in zip(names, needs, got, strict=True):
+        if wanted:
+            assert_near(name, gradient, next(of_leaves), dtype)
+        else:
+            assert gradient.numel() == 0
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_it_equals_the_step_in_pytorch(
+    built: tuple[AnyCell, Any], shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    given = arguments(built[0], shape, dtype, bias=shape[1] != 9)
+    check(built, [*given, None], None, dtype)
+
+
+@pytest.mark.parametrize("with_state", [False, True], ids=["zeros", "reset_state"])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rows_begin_anew(
+    built: tuple[AnyCell, Any], shape: tuple[int, ...], dtype: torch.dtype, with_state: bool
+) -> None:
+    given = arguments(built[0], shape, dtype)
+    reset = torch.rand(shape[:2]) < 0.4
+    states = given[3]
+    assert states is not None
+    check(built, [*given, -states if with_state else None], reset, dtype)
+
+
+def test_what_no_row_needs_changes_nothing(built: tuple[AnyCell, Any]) -> None:
+    cell, ops = built
+    given = arguments(cell, SHAPES[0], torch.float32)
+    low = [None if value is None else value.float() for value in given]
+    never = torch.zeros(SHAPES[0][:2], dtype=torch.bool)
+    for without, with_mask in zip(
+        ops.sequence(*low, [], None, None), ops.sequence(*low, [], never, None), strict=True
+    ):
+        assert torch.equal(without, with_mask)
+
+
+def test_no_steps_leave_the_states(built: tuple[AnyCell, Any]) -> None:
+    cell, ops = built
+    input, weights, bias, states = arguments(cell, (0, 2, 3, 6, 1), torch.float64)
+    assert states is not None
+    made = ops.sequence_forward(input, weights, bias, states, [], None, None)
+    assert made[0].shape == (0, 2, 6)
+    assert torch.equal(made[1], states)
+    grad = torch.randn_like(states)
+    backward = (None, grad, input, weights, bias, states, [], None, None, made[0], *made[2:])
+    gradients = ops.sequence_backward(*backward, [True, True, True, True, False])
+    assert torch.equal(gradients[3], grad)
+    assert not any(gradient.any() for gradient in gradients[:3])
+
+
+def test_the_maths_is_that_of_torch(built: tuple[AnyCell, Any]) -> None:
+    """Against nn.LSTM and nn.GRU themselves, whose weights and biases are apart."""
+    cell, ops = built
+    steps, batch, features, state = 6, 4, 5, 12
+    module = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[cell.name](features, state).double()
+    torch.manual_seed(1)
+    input = torch.randn(steps, batch, features, dtype=torch.float64)
+    states = torch.randn(cell.states, batch, state, dtype=torch.float64)
+    first = tuple(states[:, None]) if cell.name == "lstm" else states
+    with torch.no_grad():
+        expected, _ = module(input, first)
+        weights = torch.cat([module.weight_hh_l0, module.weight_ih_l0], 1)
+        biases = (module.bias_ih_l0, module.bias_hh_l0)
+        bias = torch.cat(biases) if cell.split else biases[0] + biases[1]
+        output, _ = ops.sequence(input, weights, bias, states, [], None, None)
+    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": (1, 1)}, r"weights must have shape \[\dS, S / H \+ F\]"),
+        ({"states": (9, 3, 20)}, r"states must have shape \[N, B, S\]"),
+        ({"bias": (5,)}, r"bias must have shape \[\dS\] or \[1, \dS\]"),
+        ({"scalars": [1.0]}, "scalars must have 0 numbers, got 1"),
+        ({"reset": torch.zeros(5, 3)}, "reset must be bool, got float32"),
+        ({"reset": torch.zeros(4, 3, dtype=torch.bool)}, r"reset must have shape \[T, B\]"),
+        ({"reset_state": (1, 3, 19)}, r"reset_state must have shape \[N, B, S\]"),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_is_named(
+    built: tuple[AnyCell, Any], change: dict[str, Any], message: str
+) -> None:
+    cell, ops = built
+    names = ("input", "weights", "bias", "states")
+    given: dict[str, Any] = dict(
+        zip(names, arguments(cell, SHAPES[0], torch.float64), strict=True),
+        scalars=[],
+        reset=None,
+        reset_state=None,
+    )
+    for name, value in change.items():
+        given[name] = torch.zeros(value).double() if isinstance(value, tuple) else value
+    with pytest.raises(RuntimeError, match=message):
+        ops.sequence(*given.values())
