@@ -54,15 +54,15 @@ def target_macro(version: str) -> str:
     return f"0x{major:02x}{minor:02x}000000000000"
 
 
-def compile_arguments() -> list[str]:
-    """Flags for every source."""
+def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
+    """Flags for every source; those of Windows are clang-cl's."""
     stable = BINDING == "stable"
     target = [f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}"] if stable else []
     standard = ["c++17"] if stable else []
     # __FILE__ is in the error messages: without a map they would name the folder of the build.
     maps = {ROOT: "lltm", Path(torch.__file__).parent: "torch"}
     paths = [f"-ffile-prefix-map={folder}={name}" for folder, name in maps.items()]
-    if WINDOWS:
+    if windows:
         return [
             "/Od" if DEBUG else "/O2",
             "/EHsc",

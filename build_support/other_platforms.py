@@ -1,13 +1,15 @@
 """Check the syntax of the sources for platforms that are not at hand; nothing is built or run.
 
 Zig's clang brings the headers of each system, so that neither its SDK nor the system is needed. On
-Windows they are MinGW's, not Microsoft's: link.exe and clang-cl's own flags are not checked.
+Windows they are MinGW's, not Microsoft's: clang-cl's flags are checked on an empty source instead,
+and link.exe is not checked.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from importlib.metadata import files
 from pathlib import Path
@@ -85,9 +87,20 @@ def command(target: Target, source: str) -> list[str]:
     ]
 
 
+def flags_command(source: Path) -> list[str]:
+    """Clang as clang-cl, with the flags of a build on Windows; one that it does not know fails."""
+    flags = library.compile_arguments(windows=True)
+    mode = ("--driver-mode=cl", "--target=x86_64-pc-windows-msvc", "/Zs", "/TP", "/W4", "/WX")
+    return [str(zig()), "clang", *mode, *flags, "--", str(source)]
+
+
 def main() -> int:
-    """Check every source for every platform; 0 when all are sound."""
-    failed = 0
+    """Check clang-cl's flags, and every source for every platform; 0 when all are sound."""
+    with tempfile.TemporaryDirectory() as folder:
+        empty = Path(folder, "empty.cpp")
+        empty.touch()
+        failed = int(subprocess.run(flags_command(empty), check=False).returncode != 0)
+    print(f"windows-x86_64: clang-cl's flags: {'failed' if failed else 'all are known'}")
     for target in TARGETS:
         for source in target.sources:
             code = subprocess.run(command(target, source), check=False).returncode
