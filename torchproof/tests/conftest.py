@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +15,13 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+# torchproof works on the project of the working directory, which it looks for when it is imported:
+# here a made-up one, with the files that are made of its matrix.toml.
+PROJECT = tempfile.TemporaryDirectory(prefix="torchproof-decay-")
+shutil.copytree(Path(__file__).parent / "decay", PROJECT.name, dirs_exist_ok=True)
+os.chdir(PROJECT.name)
+subprocess.run([sys.executable, "-m", "torchproof", "--write"], check=True)
 
 
 @dataclass(frozen=True)

@@ -403,7 +403,7 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
         ("libtorch.0a1b2c3d.so.2", True),
         ("libtorchaudio.abi3.so", False),
         ("libtorchcodec_core4.so", False),
-        ("liblltm.so", False),
+        ("libdecay.so", False),
     ],
 )
 def test_a_library_of_torch_is_known_by_its_name(name: str, own: bool) -> None:

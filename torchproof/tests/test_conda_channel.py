@@ -157,7 +157,7 @@ def test_a_wheel_becomes_a_package_with_its_requirements(tmp_path: Path) -> None
 
 def test_the_channel_holds_what_the_recipe_tests_with() -> None:
     assert {"pytest >=8", "hypothesis", "numpy"} <= set(wheels.requirements())
-    assert not [name for name in wheels.requirements() if name.startswith("lltm")]
+    assert not [name for name in wheels.requirements() if name.startswith("decay")]
 
 
 def machine(*versions: str) -> Machine:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-PACKAGE = Output("lltm", "0.1.0", "cpu_h1_0", 0, {})
+PACKAGE = Output("decay", "0.1.0", "cpu_h1_0", 0, {})
 INSTALLED = SimpleNamespace(solution=SimpleNamespace(seconds=0.5), seconds=0.6)
 TARGET = Target(Interpreter(Path("python3.11"), "3.11.7"), Path("/usr/local/python"), "2.13.0")
 
@@ -50,7 +50,7 @@ class Run:
         self.session = Session(
             folder=folder,
             tool="py-rattler-build",
-            packages=("lltm",),
+            packages=("decay",),
             matrix=config.load(),
             facts=facts,
             tools=tools,
@@ -62,7 +62,7 @@ class Run:
         monkeypatch.setattr(Channel, "key", "channel")
         monkeypatch.setattr(packages, "recipe_tests", lambda *of, driver: (self.status,))
         monkeypatch.setattr(packages, "audit_package", lambda *of: (PASSED, ""))
-        monkeypatch.setattr(Built, "package", SimpleNamespace(files=["lltm"]))
+        monkeypatch.setattr(Built, "package", SimpleNamespace(files=["decay"]))
         monkeypatch.setattr(suite, "install", lambda *of: INSTALLED)
         monkeypatch.setattr(suite, "_run", self.test)
 
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def file(self) -> Path:
-        return self.session.context.output / "linux-64" / "lltm-0.1.0-cpu_h1_0.conda"
+        return self.session.context.output / "linux-64" / "decay-0.1.0-cpu_h1_0.conda"
 
     def build(self, context: build.BuildContext, wanted: Output) -> Built:
         """In place of a tool."""
@@ -155,7 +155,7 @@ def test_a_killed_build_leaves_no_result_to_be_misled_by(
 
 def test_a_package_is_there_before_the_one_beside_it_is_built(run: Run) -> None:
     """What needs no more than the first is begun while the second is built."""
-    beside = Output("lltm", "0.1.0", "cuda130_h2_1300", 1300, {})
+    beside = Output("decay", "0.1.0", "cuda130_h2_1300", 1300, {})
     first_is_known = threading.Event()
 
     def build_it(output: Output) -> Built:

@@ -21,7 +21,7 @@ from torchproof.conda.results import (
 )
 
 PACKAGE = PackageResult(
-    "lltm", "cpu_h1_0", "lltm.conda", "00", 12.5, 245_000, 64, (PASSED, PASSED), PASSED
+    "decay", "cpu_h1_0", "decay.conda", "00", 12.5, 245_000, 64, (PASSED, PASSED), PASSED
 )
 ENVIRONMENT = EnvironmentResult(
     name="torch 2.13 + Python 3.11",
@@ -47,8 +47,8 @@ RESULTS = Results(
     environments=(ENVIRONMENT,),
     proofs=(ProofResult("two builds are identical", PASSED, 1.0),),
     rendered=(
-        RenderedResult("linux-64", "lltm", "cpu_h1_0", built=True),
-        RenderedResult("win-64", "lltm", "cpu_h2_0", built=False),
+        RenderedResult("linux-64", "decay", "cpu_h1_0", built=True),
+        RenderedResult("win-64", "decay", "cpu_h2_0", built=False),
     ),
 )
 
@@ -66,7 +66,7 @@ def test_the_tables_say_what_was_shown() -> None:
     for part in ("2/2 passed", "245", "9 passed, 0 failed, 1 skipped", "two builds are identical"):
         assert part in text
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if "-64" in line}
-    assert rows == {"linux-64": ["lltm", "cpu", "none"], "win-64": ["none", "lltm", "cpu"]}
+    assert rows == {"linux-64": ["decay", "cpu", "none"], "win-64": ["none", "decay", "cpu"]}
 
 
 def test_a_package_that_runs_nothing_is_not_said_to_have_run_something() -> None:

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-import torchproof
 from torchproof import config
 
-FOLDER = Path(torchproof.__file__).parent
-DISTRIBUTION = FOLDER.parents[1]
+DISTRIBUTION = Path(__file__).parents[1]
 
 
-def test_no_file_of_the_tool_names_the_project_it_is_used_by() -> None:
-    name = config.project().name
-    shipped = [path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    beside = [DISTRIBUTION / "pyproject.toml", DISTRIBUTION / "README.md"]
-    assert len(shipped) > len(beside)
-    named = [
+def tracked() -> list[Path]:
+    """Every file of the distribution but the licence, which names its holder."""
+    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=DISTRIBUTION, text=True)
+    return [DISTRIBUTION / name for name in listed.split("\0") if name not in ("", "LICENSE")]
+
+
+def test_no_file_of_the_tool_names_the_project_that_it_is_developed_beside() -> None:
+    name = config.project(DISTRIBUTION.parent / config.FILE).name
+    files = tracked()
+    assert {"src", "tests", "README.md"} <= {f.relative_to(DISTRIBUTION).parts[0] for f in files}
+    naming = [
         str(path.relative_to(DISTRIBUTION))
-        for path in (*shipped, *beside)
-        if name in path.read_text(encoding="utf-8").lower()
+        for path in files
+        if name.encode() in f"{path.relative_to(DISTRIBUTION)}".encode() + path.read_bytes().lower()
     ]
-    assert named == []
+    assert naming == []
 
 
 def write(folder: Path, section: str) -> Path:

@@ -68,7 +68,7 @@ def test_levels_are_rows_of_their_own_names() -> None:
 
 
 IN_USE = {
-    "lltm": "avx2",
+    "decay": "avx2",
     "ATen": "AVX2",
     "oneDNN": "AVX2",
     "MKL": "AVX2",
@@ -78,7 +78,7 @@ IN_USE = {
 def test_what_is_held_is_not_beyond_the_level() -> None:
     assert beyond(MATRIX.level("avx2"), IN_USE) == {}
     assert beyond(MATRIX.level("avx2"), {**IN_USE, "MKL": None}) == {}
-    assert beyond(None, {**IN_USE, "lltm": "amx"}) == {}
+    assert beyond(None, {**IN_USE, "decay": "amx"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_every_level_holds_all_four_libraries() -> None:
             "ATEN_CPU_CAPABILITY",
             "ONEDNN_MAX_CPU_ISA",
             "MKL_ENABLE_INSTRUCTIONS",
-            "LLTM_CPU_CAPABILITY",
+            "DECAY_CPU_CAPABILITY",
         }

@@ -175,9 +175,7 @@ def test_a_tree_with_changes_is_refused_before_anything_runs(
     [["--list"], ["--report"], ["--build"]],
     ids=" ".join,
 )
-def test_only_a_run_is_recorded(
-    more: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_a_run_is_recorded(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         tool.main(["--record", *more])
     assert ended.value.code == 2

@@ -95,7 +95,7 @@ def test_rows_that_share_a_recipe_share_one_wheel(tmp_path: Path) -> None:
     ("happening", "reason"),
     [
         ({"build": {"native-torch2.13-g++-11": "fail"}}, "build: the compiler"),
-        ({"load": {NATIVE: "abort"}}, "load: import lltm: killed by SIGABRT"),
+        ({"load": {NATIVE: "abort"}}, "load: import decay: killed by SIGABRT"),
         ({"tests": {NATIVE: "fail"}}, "tests: 1 failed, first t::two: no"),
         ({"tests": {NATIVE: "abort"}}, "tests: killed by SIGABRT"),
         ({"speed": {NATIVE: "fail"}}, "speed: exit status 1"),

@@ -36,7 +36,7 @@ def test_a_projects_file_and_the_facts_are_valid() -> None:
         ("minutes = 20 }", 'minutes = "20" }'),
         ("minutes = 20 }", "minuets = 20 }"),
         ('{ name = "full", paths', "{ paths"),
-        ('paths = ["tests/op", "tests/examples"]', "paths = [1]"),
+        ('paths = ["tests"]', "paths = [1]"),
         ('driver = "525.60"', "driver = 525.60"),
         ("spans_torch = false", "spans_torch = 0"),
         ('torch_below = "3"', "torch_below = 3"),

@@ -48,7 +48,7 @@ def build() -> None:
     """Leave a wheel."""
     obey(told("build"))
     folder = Path(sys.argv[sys.argv.index("-o") + 1])
-    (folder / "lltm-0.1.0-py3-none-linux_x86_64.whl").write_text(str(time.time_ns()))
+    (folder / "decay-0.1.0-py3-none-linux_x86_64.whl").write_text(str(time.time_ns()))
 
 
 def load() -> None:
@@ -56,7 +56,7 @@ def load() -> None:
     happening = told("load")
     obey(happening)
     held = os.environ.get("ATEN_CPU_CAPABILITY", "avx512")
-    in_use = {"lltm": held, "ATen": "avx512" if happening == "escape" else held, "MKL": "AVX-512"}
+    in_use = {"decay": held, "ATen": "avx512" if happening == "escape" else held, "MKL": "AVX-512"}
     print(json.dumps({"processor": ZEN4.to_json(), "in_use": in_use}))
 
 

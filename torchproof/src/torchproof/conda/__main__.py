@@ -8,6 +8,7 @@ from torchproof.interrupts import INTERRUPTED  # before the imports that are slo
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -21,8 +22,10 @@ from torchproof.errors import TorchproofError
 from torchproof.files import write_json
 from torchproof.lock import held
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 FOLDER = config.ROOT / "build" / "conda"
-GOLDEN = config.ROOT / "torchproof" / "tests" / "golden"
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -52,11 +55,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def write() -> None:
-    """Write what is made from matrix.toml and the recipe."""
+def write() -> tuple[Path, ...]:
+    """Write what is made from matrix.toml and the recipe; where."""
     variants.write()
+    golden = config.ROOT / config.project().conda.proofs / "golden"
     for platform in facts.load().platforms:
-        write_json(GOLDEN / f"conda-{platform}.json", rendered.golden(platform))
+        write_json(golden / f"conda-{platform}.json", rendered.golden(platform))
+    return (variants.PATH, golden)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -64,10 +69,8 @@ def main(argv: list[str] | None = None) -> int:
     chosen = arguments(argv)
     console = terminal.console(stderr=chosen.json)
     if chosen.write:
-        write()
-        console.print(
-            "written: recipe/conda_build_config.yaml, torchproof/tests/golden/conda-*.json"
-        )
+        written = (str(path.relative_to(config.ROOT)) for path in write())
+        console.print(f"written: {', '.join(written)}")
         return 0
     steps = Steps(console)
     try:

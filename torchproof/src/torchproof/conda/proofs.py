@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from torchproof.conda.suite import Wanted
     from torchproof.conda.worker_pool import WorkerPool
 
-METADATA = config.ROOT / "torchproof" / "tests"
 # Shown of a package's file alone, by building it again: not done twice for the same file.
 OF_FILES = "test_reproducible.py"
 # Shown from metadata alone; many cases each, so a row of the table is a file.
 OF_METADATA = {
-    "test_conda_solver.py": "what the solver chooses beside torch, Python and driver",
-    "test_conda_render.py": "what the recipe renders to on every platform",
+    "test_solver.py": "what the solver chooses beside torch, Python and driver",
+    "test_render.py": "what the recipe renders to on every platform",
 }
 # Names the file through which the proofs learn what was built and installed.
 CONTEXT = "TORCHPROOF_CONDA_CONTEXT"
@@ -130,10 +129,11 @@ class Run:
 
 
 def prove_metadata(session: Session, workers: WorkerPool) -> list[Future[list[ProofResult]]]:
-    """Run the tests that need nothing but the recipe."""
+    """Run the project's tests that need nothing but the recipe."""
     runs = [
-        Run(Path(name).stem, what, (str(METADATA / name),), session.folder)
+        Run(Path(name).stem, what, (str(proofs() / name),), session.folder)
         for name, what in OF_METADATA.items()
+        if (proofs() / name).is_file()
     ]
     return [workers.submit(run.step, partial(_summed, run)) for run in runs]
 
@@ -161,7 +161,8 @@ def prove_installation(
 ) -> Future[list[ProofResult]]:
     """Run the rest of the proofs against all that was built and solved."""
     what = "relocatable, removable, no trace"
-    arguments = (str(proofs()), f"--ignore={proofs() / OF_FILES}")
+    others = (f"--ignore={proofs() / name}" for name in (OF_FILES, *OF_METADATA))
+    arguments = (str(proofs()), *others)
     context = write_context(session, "installation", packages, solutions)
     run = Run("installation", what, arguments, session.folder, context)
     return workers.submit(run.step, run)

@@ -1,0 +1,1 @@
+// The kernel of a made-up op.
