@@ -72,6 +72,16 @@ def test_what_was_not_run_stands_with_its_reason(read: Reader) -> None:
     assert "no CPython 3.14 on this machine" in read.text
 
 
+def test_the_grid_has_a_line_for_each_torch_platform_and_processor(read: Reader) -> None:
+    lines = {(line.torch, line.platform, line.ran_on) for line in page.grid(sample.results())}
+    assert {each for each in lines if each[0] == "2.13.0"} == {
+        ("2.13.0", "linux-x86_64", "Intel with AMX"),
+        ("2.13.0", "linux-x86_64", "Intel with AMX, held to avx2"),
+        ("2.13.0", "linux-aarch64", "Arm Neoverse N1, emulated by qemu-user 10.0.13"),
+    }
+    assert "passed, emulated by qemu-user 10.0.13" in read.text
+
+
 def test_a_log_is_shown_as_text(read: Reader) -> None:
     assert "<&>" in read.text
 

@@ -140,6 +140,7 @@ def render(
             made=datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y, %H:%M UTC"),
             results=results,
             counts=Counter(result.status for result in results),
+            emulated=sum(bool(r.emulator) and r.status == PASSED for r in results),
             statuses=STATUSES,
             marks=MARKS,
             grid=grid(results),

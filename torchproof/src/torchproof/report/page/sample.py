@@ -115,6 +115,15 @@ def results() -> tuple[Result, ...]:
     passed = [row(t, p) for t in ("2.10.0", "2.13.0", "2.15.0") for p in ("3.11", "3.12", "3.13")]
     passed += [row("2.13.0", "3.11", b, c) for b in ("native",) for c in ("g++-12", "clang++-14")]
     passed += [row("2.13.0", "3.11", level="avx2")]
+    other = row("2.13.0", "3.11")
+    emulated = dataclasses.replace(
+        other,
+        id=f"{other.id}-linux-aarch64",
+        platform="linux-aarch64",
+        emulator="qemu-user 10.0.13",
+        processor={**AMX.to_json(), "title": "Arm Neoverse N1, emulated"},
+        speed=(),
+    )
     crashed = dataclasses.replace(
         row("2.9.1", "3.11", "native"),
         status=FAILED,
@@ -135,7 +144,7 @@ def results() -> tuple[Result, ...]:
         seconds={},
         logs={},
     )
-    return (*passed, crashed, absent)
+    return (*passed, emulated, crashed, absent)
 
 
 def records() -> tuple[Record, ...]:
