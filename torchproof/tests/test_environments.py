@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 from torchproof.machine import environments
-from torchproof.machine.environments import EnvironmentFailed, Maker, torch_requirements
+from torchproof.machine.environments import (
+    EnvironmentFailed,
+    Maker,
+    cuda_runtime,
+    torch_requirements,
+)
 from torchproof.machine.inventory import Interpreter
 from torchproof.machine.processes import Processes
 
@@ -39,6 +44,13 @@ def test_real_packages_are_all_there() -> None:
         "cuda-toolkit",
         "triton",
     ]
+
+
+def test_the_runtime_alone_is_taken_of_what_cuda_requires() -> None:
+    old = ["numpy", "nvidia-cuda-runtime-cu12==12.8.90", "nvidia-cudnn-cu12==9.10.2.21"]
+    new = ["cuda-toolkit[cublas,cudart,nvrtc]==13.0.3", "nvidia-cudnn-cu13==9.20.0.48"]
+    assert cuda_runtime(old, "3.11.7", "x86_64") == ("nvidia-cuda-runtime-cu12==12.8.90",)
+    assert cuda_runtime(new, "3.11.7", "x86_64") == ("cuda-toolkit[cudart]==13.0.3",)
 
 
 @dataclass

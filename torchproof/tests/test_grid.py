@@ -2,27 +2,71 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 import pytest
-from torchproof.grid import GridCell, Outcome, Prober
 from torchproof.grid import __main__ as command
+from torchproof.grid import document, released, second
+from torchproof.grid.built import bindings
+from torchproof.grid.prober import Prober
+from torchproof.grid.session import Grid, Line, lines
+from torchproof.grid.table import markdown, words
+from torchproof.grid.trials import (
+    ABORTS,
+    FAILS,
+    IMPORTS,
+    LOADS,
+    REFUSES,
+    UNSAFE,
+    UNSUPPORTED,
+    WORKS,
+    WRONG,
+    GridCell,
+    LibraryTrial,
+    PackageTrial,
+)
+from torchproof.grid.wheel import Wheel, read_wheel
 from torchproof.machine.environments import Environment
 from torchproof.machine.processes import Processes
 
-from torchproof import cli, grid
+from torchproof import cli, config
+
+if TYPE_CHECKING:
+    from conftest import Toolchain
 
 METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: 1\n{more}"
+# As much of torch as the probe uses.
+TORCH = """
+import ctypes, os
+from types import SimpleNamespace
+_own = ctypes.CDLL(os.path.dirname(__file__) + "/lib/libtorch_cpu.so", ctypes.RTLD_GLOBAL)
+ops = SimpleNamespace(load_library=ctypes.CDLL)
+"""
+# A function of torch's stable ABI that it has, and one that it has not.
+PRESENT, ABSENT = "aoti_torch_get_dim", "aoti_torch_get_sizes"
+USER = 'extern "C" {{ int {name}(); int use() {{ return {name}(); }} }}'
+ABORTING = (
+    USER.format(name=PRESENT)
+    + """
+#include <cstdlib>
+static int started = (abort(), 0);
+"""
+)
 
 
-def wheel(folder: Path, name: str, code: str, more: str = "") -> Path:
+def make_wheel(folder: Path, name: str, code: str, more: str = "", *libraries: Path) -> Path:
     path = folder / f"{name}-1-py3-none-any.whl"
     with ZipFile(path, "w") as archive:
         archive.writestr(f"{name}/__init__.py", code)
         archive.writestr(f"{name}-1.dist-info/METADATA", METADATA.format(name=name, more=more))
+        for library in libraries:
+            archive.write(library, f"{name}/{library.name}")
     return path
 
 
@@ -48,80 +92,171 @@ def prober(tmp_path: Path) -> Prober:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Environment:
-    """This interpreter, beside an installed torch without libraries."""
+def environment(tmp_path: Path, toolchain: Toolchain) -> Environment:
+    """This interpreter, beside a torch that has one function."""
     site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
-    (site / "torch" / "lib").mkdir(parents=True)
+    toolchain.stub(f"{site.relative_to(tmp_path)}/torch/lib/libtorch_cpu.so", [PRESENT])
     (site / "torch" / "version.py").write_text("__version__ = '2.13.0'\ncuda = None\n")
+    (site / "torch" / "__init__.py").write_text(TORCH)
     program = tmp_path / "env" / "bin" / "python"
     program.parent.mkdir()
-    program.symlink_to(sys.executable)
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{site}" exec "{sys.executable}" "$@"\n')
+    program.chmod(0o755)
     return Environment(tmp_path / "env", "2.13.0", "3.11.7", "cpu")
 
 
+def torch_of(environment: Environment) -> Path:
+    return environment.site_packages / "torch" / "lib" / "libtorch_cpu.so"
+
+
+def try_it(prober: Prober, environment: Environment, path: Path, **how: Any) -> GridCell:
+    wheel = replace(read_wheel(path), **how)
+    return prober.cell(prober.install(wheel, environment), environment, "2.13.0")
+
+
 @pytest.mark.parametrize(
-    ("code", "outcome", "reason"),
+    ("code", "outcome", "message"),
     [
-        ("", grid.LOADS, ""),
-        ("raise ImportError('undefined symbol: x')", grid.REFUSES, "undefined symbol: x"),
-        ("raise OSError('no libtorch_cuda.so')", grid.REFUSES, "no libtorch_cuda.so"),
-        ("raise ValueError('another result')", grid.WRONG, "ValueError: another result"),
-        ("import os; os.abort()", grid.ABORTS, "killed by SIGABRT"),
+        ("", IMPORTS, ""),
+        ("raise ImportError('undefined symbol: x')", REFUSES, "ImportError: undefined symbol: x"),
+        ("raise RuntimeError('made for CUDA 13')", REFUSES, "RuntimeError: made for CUDA 13"),
+        ("raise SystemExit(3)", REFUSES, "SystemExit: 3"),
+        ("import os; os.abort()", ABORTS, "killed by SIGABRT"),
+        ("import os; os._exit(3)", ABORTS, "exit status 3"),
     ],
 )
-def test_what_a_wheel_does_is_told_apart(
-    prober: Prober, environment: Environment, tmp_path: Path, code: str, outcome: str, reason: str
+def test_what_a_package_does_when_it_is_imported(
+    prober: Prober, environment: Environment, tmp_path: Path, code: str, outcome: str, message: str
 ) -> None:
-    tried = grid.read_wheel(wheel(tmp_path, "decay", code), None)
-    cell = prober.cell(tried, environment, "2.13.0")
-    assert (cell.predicted, cell.found.outcome) == (grid.LOADS, outcome)
-    assert reason in cell.found.reason
-    assert cell.as_predicted == (outcome == grid.LOADS)
+    cell = try_it(prober, environment, make_wheel(tmp_path, "decay", code))
+    assert cell.libraries == ()
+    assert (cell.package.predicted, cell.package.outcome) == (WORKS, outcome)
+    assert cell.package.message == message
+    assert cell.as_predicted == (outcome == IMPORTS)
 
 
 def test_the_users_own_program_decides(
     prober: Prober, environment: Environment, tmp_path: Path
 ) -> None:
-    path = wheel(tmp_path, "decay", "half = 0.5")
-    right, wrong = (f"import decay; assert decay.half == {value}" for value in (0.5, 0.25))
-    found = [
-        prober.cell(grid.read_wheel(path, smoke), environment, "2.13.0").found.outcome
-        for smoke in (right, wrong)
-    ]
-    assert found == [grid.LOADS, grid.WRONG]
+    path = make_wheel(tmp_path, "decay", "half = 0.5")
+    programs = [f"import decay; assert decay.half == {value}" for value in (0.5, 0.25)]
+    found = [try_it(prober, environment, path, smoke=p).package.outcome for p in programs]
+    assert found == [WORKS, WRONG]
+
+
+def test_a_library_is_tried_apart_from_the_package(
+    prober: Prober, environment: Environment, tmp_path: Path, toolchain: Toolchain
+) -> None:
+    good, bad, deadly = (
+        toolchain.library(name, source, str(torch_of(environment)))
+        for name, source in (
+            ("good.so", USER.format(name=PRESENT)),
+            ("bad.so", USER.format(name=ABSENT)),
+            ("deadly.so", ABORTING),
+        )
+    )
+    path = make_wheel(tmp_path, "decay", "", "", good, bad, deadly)
+    cell = try_it(prober, environment, path, uses=("decay/good.so",))
+    found = {t.name: (t.predicted, t.outcome, t.as_predicted) for t in cell.libraries}
+    assert found == {
+        "decay/good.so": (LOADS, LOADS, True),
+        "decay/bad.so": (FAILS, REFUSES, True),
+        "decay/deadly.so": (LOADS, ABORTS, False),
+    }
+    assert (cell.package.predicted, cell.package.outcome) == (WORKS, IMPORTS)
+    assert words(cell) == "imports; 1 of 3 libraries load; not as predicted"
+    needing = try_it(prober, environment, path, uses=("decay/*",))
+    assert needing.package.predicted == FAILS
+    assert "decay/bad.so" in needing.package.reason
+
+
+def test_the_loaders_program_uses_what_was_loaded(
+    prober: Prober, environment: Environment, tmp_path: Path, toolchain: Toolchain
+) -> None:
+    source = USER.format(name=PRESENT)
+    library = toolchain.library("decay.so", source, str(torch_of(environment)))
+    path = make_wheel(tmp_path, "decay", "", "", library)
+    (trial,) = try_it(prober, environment, path, by_loader="raise ValueError('0.25')").libraries
+    assert (trial.outcome, trial.message) == (WRONG, "ValueError: 0.25")
+
+
+@pytest.mark.parametrize(
+    ("declared", "predicted"),
+    [("torch", WORKS), ("torch>=2.10,<3", WORKS), ("torch==2.12.0", UNSUPPORTED)],
+)
+def test_what_a_wheel_declares_predicts_its_package(
+    prober: Prober, environment: Environment, tmp_path: Path, declared: str, predicted: str
+) -> None:
+    path = make_wheel(tmp_path, "decay", "", f"Requires-Dist: {declared}\n")
+    cell = try_it(prober, environment, path)
+    assert (cell.package.predicted, cell.package.outcome) == (predicted, IMPORTS)
+    assert cell.as_predicted
 
 
 def test_what_cannot_be_installed_is_not_run(
     prober: Prober, environment: Environment, tmp_path: Path
 ) -> None:
-    path = wheel(tmp_path, "decay", "", "Requires-Dist: torch\nRequires-Dist: absent>=2\n")
-    tried = grid.read_wheel(path, None)
-    assert tried.requires == ("absent>=2",)
-    cell = prober.cell(tried, environment, "2.13.0")
-    assert cell.found.outcome == grid.NOT_RUN
-    assert "cannot be installed: exit status 1" in cell.found.reason
+    path = make_wheel(tmp_path, "decay", "", "Requires-Dist: torch\nRequires-Dist: absent>=2\n")
+    assert read_wheel(path).requires == ("absent>=2",)
+    cell = try_it(prober, environment, path)
+    assert not cell.run
+    assert "cannot be installed: exit status 1" in cell.package.message
+    assert not Grid({}, (Line(read_wheel(path), "", (cell,)),)).proven
 
 
 @pytest.mark.parametrize(
-    ("predicted", "found", "right"),
+    ("predicted", "outcome", "right"),
     [
-        (grid.LOADS, grid.LOADS, True),
-        (grid.LOADS, grid.REFUSES, False),
-        (grid.LOADS, grid.ABORTS, False),
-        (grid.LOADS, grid.WRONG, False),
-        (grid.FAILS, grid.REFUSES, True),
-        (grid.FAILS, grid.WRONG, True),
-        (grid.FAILS, grid.LOADS, False),
-        (grid.FAILS, grid.ABORTS, False),
-        (grid.UNSAFE, grid.ABORTS, True),
-        (grid.UNSAFE, grid.LOADS, True),
+        (LOADS, LOADS, True),
+        (LOADS, REFUSES, False),
+        (LOADS, WRONG, False),
+        (LOADS, ABORTS, False),
+        (FAILS, REFUSES, True),
+        (FAILS, LOADS, False),
+        (FAILS, ABORTS, False),
+        (UNSAFE, LOADS, True),
+        (UNSAFE, WRONG, True),
+        (UNSAFE, ABORTS, True),
+        (UNSAFE, REFUSES, False),
     ],
 )
-def test_when_a_prediction_is_right(predicted: str, found: str, right: bool) -> None:
-    cell = GridCell("decay", "2.13.0", predicted, "", Outcome(found, ""))
-    assert cell.as_predicted == right
-    if not right:
-        assert f"**{found}, predicted {predicted}**" in grid.markdown([cell])
+def test_when_the_prediction_of_a_library_is_right(
+    predicted: str, outcome: str, right: bool
+) -> None:
+    assert LibraryTrial(predicted, "", outcome, "").as_predicted == right
+
+
+@pytest.mark.parametrize(
+    ("predicted", "outcome", "plain", "guarded"),
+    [
+        (WORKS, WORKS, True, True),
+        (WORKS, IMPORTS, True, True),
+        (WORKS, REFUSES, False, False),
+        (WORKS, WRONG, False, False),
+        (WORKS, ABORTS, False, False),
+        (FAILS, REFUSES, True, True),
+        (FAILS, WRONG, True, False),
+        (FAILS, IMPORTS, True, False),
+        (FAILS, WORKS, False, False),
+        (FAILS, ABORTS, False, False),
+        (UNSAFE, REFUSES, True, True),
+        (UNSAFE, WORKS, True, False),
+        (UNSAFE, ABORTS, True, False),
+        (UNSUPPORTED, REFUSES, True, True),
+        (UNSUPPORTED, WORKS, True, False),
+    ],
+)
+def test_when_the_prediction_of_a_package_is_right(
+    predicted: str, outcome: str, plain: bool, guarded: bool
+) -> None:
+    trial = PackageTrial(predicted, "", outcome, "ImportError: needs torch 2.10")
+    assert trial.as_predicted == plain
+    assert replace(trial, guarded=True).as_predicted == guarded
+
+
+@pytest.mark.parametrize("message", ["OSError: x.so: undefined symbol", "ImportError: two\nlines"])
+def test_a_guarded_package_refuses_clearly(message: str) -> None:
+    assert not PackageTrial(FAILS, "", REFUSES, message, guarded=True).as_predicted
 
 
 def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,26 +265,134 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     empty = tmp_path / "empty-1-py3-none-any.whl"
     with ZipFile(empty, "w") as archive:
         archive.writestr("empty-1.dist-info/METADATA", METADATA.format(name="empty", more=""))
-    good = wheel(tmp_path, "good", "")
-    for arguments, words in (
+    good = make_wheel(tmp_path, "good", "")
+    listed = tmp_path / "list.toml"
+    listed.write_text("wheels = [\n  { wheel = 'decay==1', smok = '' },\n]\n")
+    for arguments, sentence in (
         ([str(tmp_path / "absent-1-py3-none-any.whl")], "does not exist; name a wheel"),
         ([str(damaged)], "is no wheel: File is not a zip file"),
         ([str(tmp_path / "decay.whl")], "is no wheel: Invalid wheel filename"),
         ([str(empty)], "holds no package to import"),
         ([str(good), "--torch", "1.0"], "--torch: '1.0' is none of 2.9, 2.10"),
+        ([str(good), "--python", "2.7"], "--python: no CPython 2.7 on this machine"),
+        ([str(listed)], "line 2: unknown key 'smok'"),
+        ([], "name wheels, or --built"),
+        ([str(good), "--built"], "not both"),
     ):
         assert command.main(arguments) == 2
         output = capsys.readouterr().out
         assert output.startswith("error: ")
-        assert words in output
+        assert sentence in " ".join(output.split())
+
+
+def test_a_list_names_wheels_and_how_they_are_used(tmp_path: Path) -> None:
+    listed = tmp_path / "list.toml"
+    listed.write_text(
+        'torch = ["2.10", "2.13"]\n'
+        'wheels = [ { wheel = "decay==1", smoke = "decay.half", uses = "decay/_C.so" } ]\n'
+        'absent = [ { name = "growth", reason = "nobody has released it" } ]\n'
+    )
+    found = released.read(listed)
+    assert found.torch == ("2.10", "2.13")
+    assert [each.reason for each in found.absent] == ["nobody has released it"]
+    make_wheel(tmp_path, "decay", "")
+    wheel = released.download(found.wheels[0], tmp_path, Processes())
+    assert (wheel.name, wheel.package, wheel.smoke) == ("decay==1", "import decay", "decay.half")
+    assert wheel.uses == ("decay/_C.so",)
+
+
+def test_a_second_opinion_is_of_stable_libraries_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts = {
+        "stable": SimpleNamespace(stable=True, min_torch_version="2.10.0"),
+        "native": SimpleNamespace(stable=False, min_torch_version="2.10.0"),
+    }
+    tool = SimpleNamespace(
+        inspect_extension=lambda path: SimpleNamespace(torch=verdicts[path.name])
+    )
+    monkeypatch.setitem(sys.modules, "torch_abi_audit", tool)
+    stable, native = tmp_path / "stable", tmp_path / "native"
+    for path in (stable, native):
+        path.touch()
+    assert second.opinion(stable, "2.9.1+cpu") == FAILS
+    assert second.opinion(stable, "2.10.0+cpu") == LOADS
+    assert second.opinion(native, "2.13.0") == ""
+
+
+def grid(tmp_path: Path) -> Grid:
+    """Two torches; the library loads in one, against the other tool's prediction in the other."""
+    wheel = Wheel(make_wheel(tmp_path, "decay", ""), "decay==1", (), "==2.13.0", "import decay")
+    cells = (
+        GridCell(
+            "2.10.0",
+            (LibraryTrial(FAILS, "no libcudart.so.13", REFUSES, "x", "decay/_C.so", LOADS),),
+            PackageTrial(FAILS, "no libcudart.so.13", REFUSES, "OSError: x"),
+        ),
+        GridCell(
+            "2.13.0",
+            (LibraryTrial(LOADS, "every symbol is there", LOADS, "", "decay/_C.so", LOADS),),
+            PackageTrial(WORKS, "every symbol is there", WRONG, "ValueError: 0.25"),
+        ),
+    )
+    environments = {
+        torch: Environment(tmp_path, found, "3.11.7", flavour)
+        for torch, found, flavour in (
+            ("2.10.0", "2.10.0", "stubbed"),
+            ("2.13.0", "2.13.0+cpu", "cpu"),
+        )
+    }
+    return Grid(environments, (Line(wheel, "0" * 64, cells),))
+
+
+def test_a_table_marks_what_was_not_predicted(tmp_path: Path) -> None:
+    shown = markdown(grid(tmp_path))
+    assert "| `decay==1` | refuses | **" in shown
+    assert "**wrong; 1 of 1 libraries load; not as predicted**" in shown
+
+
+def test_a_page_has_its_picture_its_data_and_who_was_right(tmp_path: Path) -> None:
+    path = tmp_path / "what-loads-where.md"
+    absent = released.Absent("growth", "nobody has released it", 1)
+    document.write(path, grid(tmp_path), [absent], "torchproof grid list.toml")
+    page = path.read_text()
+    assert "2 cells on CPython 3.11.7, in which 4 libraries and\npackages were tried, 1 not" in page
+    assert "| decay==1 | `_C.so` | 2.10.0 | loads | fails: no libcudart.so.13 | refuses |" in page
+    assert "- growth: nobody has released it" in page
+    assert "](what-loads-where.svg)" in page
+    assert path.with_suffix(".svg").read_text().count("<rect") == 1 + 2
+    data = json.loads(path.with_suffix(".json").read_text())
+    assert [cell["as_predicted"] for cell in data["wheels"][0]["cells"]] == [True, False]
+
+
+def test_lines_grow_a_wheel_at_a_time(
+    prober: Prober, environment: Environment, tmp_path: Path
+) -> None:
+    wheels = (read_wheel(make_wheel(tmp_path, name, "")) for name in ("decay", "growth"))
+    found = lines(wheels, {"2.13.0": environment}, prober)
+    assert next(found).wheel.name.startswith("decay")
+    assert not (tmp_path / "growth-1-py3-none-any.whl").exists()
+    assert next(found).wheel.name.startswith("growth")
 
 
 def test_one_program_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     usage = capsys.readouterr().out
-    assert all(f"  {name} " in usage for name in ("run", "check", "audit", "grid", "conda"))
+    assert all(f"  {name} " in usage for name in ("run", "check", "audit", "grid", "crossload"))
     assert cli.main(["gird"]) == 2
     assert "there is no command 'gird'" in capsys.readouterr().err
     assert cli.main(["check"]) == 0
     assert cli.main(["--check"]) == 0
     assert cli.main(["audit", "--rules"]) == 0
+
+
+def test_the_projects_own_grid_builds_every_binding_of_its_rows() -> None:
+    row = (
+        "{{ tier = 'a', torch = 'all', python = 'running', binding = {}, "
+        "compiler = 'g++', suite = 'b' }}"
+    )
+    text = "stable = {{ target = '2.10', headers = '2.13' }}\nrows = [\n{}\n]\n"
+    matrix = config.loads(text.format(row.format("['stable', 'native']")))
+    assert bindings(matrix) == ("stable", "native")
+    with pytest.raises(config.ConfigError, match="no row"):
+        bindings(config.loads(text.format("")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
@@ -101,10 +100,3 @@ def test_two_renderings_of_one_plot_are_the_same(tmp_path: Path) -> None:
 def test_what_takes_a_gpu_is_not_run_with_its_command(read: Reader) -> None:
     for each in config.load().external_checks:
         assert f"{each.what}: {each.reason}; {each.command}" in read.text
-
-
-def test_a_cross_load_grid_of_an_older_version_is_left_out(tmp_path: Path) -> None:
-    old = {"torches": ["2.13.0"], "wheels": [{"name": "stable", "squares": []}]}
-    (tmp_path / "crossload.json").write_text(json.dumps(old), encoding="utf-8")
-    assert page.crossload(tmp_path) is None
-    assert "No row was run" in page.render(tmp_path, "none", ())

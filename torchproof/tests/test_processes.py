@@ -149,7 +149,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "no-such-program: No such file or directory" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("module", ["torchproof", "torchproof.conda", "torchproof.crossload"])
+@pytest.mark.parametrize("module", ["torchproof", "torchproof.conda", "torchproof.grid"])
 def test_an_interrupt_among_the_imports_is_one_line(tmp_path: Path, module: str) -> None:
     (tmp_path / "rich").mkdir()
     (tmp_path / "rich" / "__init__.py").write_text("raise KeyboardInterrupt\n")

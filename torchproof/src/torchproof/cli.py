@@ -24,7 +24,11 @@ COMMANDS = {
     "audit": ("torchproof.audit.__main__", (), "where wheels, packages and libraries will load"),
     "grid": ("torchproof.grid.__main__", (), "load wheels into torches, beside the prediction"),
     "doctor": ("torchproof.doctor.__main__", (), "the rule that a load error breaks, and its fix"),
-    "crossload": ("torchproof.crossload.__main__", (), "build the project's wheels, and grid them"),
+    "crossload": (
+        "torchproof.grid.__main__",
+        ("--built",),
+        "the grid of the project's wheels",
+    ),
     "conda": ("torchproof.conda.__main__", (), "build, test and install the conda packages"),
     "release": ("torchproof.release.__main__", (), "build or check what is released"),
 }

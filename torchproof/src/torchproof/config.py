@@ -269,8 +269,12 @@ class Project:
         groups: the dependency groups of pyproject.toml that every environment holds.
         locks: a folder of the versions and hashes that environments install; `nox -s lock`.
         instruction_set: a Python expression for the instruction set that the library uses.
+        requires: what else every environment holds, as pip takes it.
         smoke: a Python file with two functions, each of which raises where the extension is
-            wrong: by_import() uses it as users do, by_loader() through torch.ops alone.
+            wrong: by_import() uses it as users do; by_loader() through torch.ops alone, and may be
+            missing.
+        guarded: whether importing the package raises an ImportError of one line in a torch that its
+            library is not for.
         made: modules of the project that make committed files, each with check() and write().
         build: environment variables.
     """
@@ -286,6 +290,8 @@ class Project:
     benchmarks: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     locks: str = ""
+    requires: tuple[str, ...] = ()
+    guarded: bool = False
     instruction_set: str = ""
     made: tuple[str, ...] = ()
     build: Environment = field(default_factory=Environment)
@@ -604,6 +610,11 @@ def _array(source: Source, name: str) -> tuple[Any, ...]:
         merged[row.get(key)] = ({**known, **row}, line)
     found: Iterator[Any] = (_table(kind, row, line) for row, line in merged.values())
     return tuple(sorted(found, key=lambda row: number(row.version)) if key == "version" else found)
+
+
+def tables(source: Source, name: str, kind: type[Table]) -> tuple[Table, ...]:
+    """The rows of an array of another file; ConfigError names the line of a wrong key."""
+    return tuple(_table(kind, row, line) for row, line in source.rows(name))
 
 
 def known() -> Known:

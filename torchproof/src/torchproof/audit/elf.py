@@ -146,7 +146,7 @@ def read_provider(path: Path) -> Provider:
             path=path,
             machine=machine(file),
             needed=file.texts(DT_NEEDED),
-            versions=file.version_definitions(),
+            versions=frozenset(file.version_definitions().values()),
             defined=frozenset(entry.name for entry in file.symbols if _is_defined(entry)),
         )
 

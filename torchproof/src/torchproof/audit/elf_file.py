@@ -291,13 +291,13 @@ class ElfFile:
             for _, _, index, version, _ in auxiliaries
         }
 
-    def version_definitions(self) -> frozenset[str]:
-        """The versions that it defines."""
-        return frozenset(
-            _text(self._names, names[0][0])
-            for _, names in self._versions(DT_VERDEF, "HHHHIII", "II")
+    def version_definitions(self) -> dict[int, str]:
+        """The version that it defines for each version index."""
+        return {
+            index & VERSION_INDEX: _text(self._names, names[0][0])
+            for (_, _, index, *_), names in self._versions(DT_VERDEF, "HHHHIII", "II")
             if names
-        )
+        }
 
     def _versions(
         self, tag: int, entry: str, auxiliary: str

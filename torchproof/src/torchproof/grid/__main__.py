@@ -1,4 +1,8 @@
-"""`torchproof grid WHEEL...`: load wheels into torches, beside the audit's prediction."""
+"""`torchproof grid WHEEL...`: load wheels into torches, beside the prediction.
+
+WHEEL is a wheel, or a TOML list of released ones; `--built` is for the wheels of the project, which
+it builds (`torchproof crossload`).
+"""
 
 from __future__ import annotations
 
@@ -6,107 +10,206 @@ from torchproof.interrupts import INTERRUPTED  # before the imports that are slo
 
 # isort: split
 import argparse
-import itertools
 import json
+import shlex
 import sys
-from dataclasses import asdict
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchproof import config, terminal
-from torchproof.audit.torches import NotTorchError
 from torchproof.errors import TorchproofError
-from torchproof.files import write_atomically, write_json
-from torchproof.grid import GridCell, Prober, markdown, read_wheel
-from torchproof.machine.environments import EnvironmentFailed, Maker, installer
+from torchproof.files import write_json
+from torchproof.grid import document, released
+from torchproof.grid.built import BuiltWheels
+from torchproof.grid.prober import Prober
+from torchproof.grid.session import Grid, lines
+from torchproof.grid.table import details, table
+from torchproof.grid.wheel import GridError, read_wheel
+from torchproof.lock import held
+from torchproof.machine.environments import Maker, installer
 from torchproof.machine.inventory import this_machine
 from torchproof.machine.processes import Processes, Stopped
+from torchproof.report import document as report
+from torchproof.rows.build import Builder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torchproof.grid import Wheel
+    from rich.console import Console
+
+    from torchproof.grid.released import Absent
+    from torchproof.grid.wheel import Wheel
+    from torchproof.machine.environments import Environment
+    from torchproof.machine.inventory import Interpreter, Machine
 
 BUILD = config.ROOT / "build" / "matrix"
+FOLDER = config.ROOT / "build" / "grid"
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="torchproof grid", description=__doc__)
-    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help="*.whl")
+    parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL", help="*.whl, or a *.toml")
+    parser.add_argument("--built", action="store_true", help="the project's wheels, built here")
     parser.add_argument("--torch", metavar="LIST", help="2.10,2.13; all known ones unless given")
-    parser.add_argument(
-        "--smoke",
-        metavar="PROGRAM",
-        help="what uses a wheel; unless given, it is imported",
-    )
+    parser.add_argument("--build-on", metavar="LIST", help="the torches that --built builds on")
+    parser.add_argument("--python", metavar="VERSION", help="3.12; the running one unless given")
+    parser.add_argument("--smoke", metavar="PROGRAM", default="", help="run after the import")
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, too")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="write a page with its data")
     return parser.parse_args(argv)
 
 
-def releases(names: str | None, python: str) -> list[str]:
-    """The torches to try, those with a wheel for this Python.
+@dataclass(frozen=True)
+class GridSession:
+    """What a grid works with."""
 
-    Raises:
-        ConfigError: a name is no torch that is known, or none is left.
-    """
-    matrix = config.load() if config.PATH.is_file() else config.known()
-    wanted = names.split(",") if names else [release.version for release in matrix.torch]
-    found = []
-    for name in wanted:
-        named = [r for r in matrix.torch if name in (r.version, r.series)]
-        if not named:
-            known = ", ".join(release.series for release in matrix.torch)
-            raise config.ConfigError(f"--torch: {name!r} is none of {known}")
-        found += [release.version for release in named if python in release.every_python]
-    if not found:
-        raise config.ConfigError(f"--torch: none of {', '.join(wanted)} has a wheel for {python}")
-    return found
+    options: argparse.Namespace
+    matrix: config.Known
+    machine: Machine
+    processes: Processes
+    console: Console
+
+    @property
+    def python(self) -> Interpreter:
+        """The CPython of every cell.
+
+        Raises:
+            ConfigError: this machine has none of that version.
+        """
+        wanted = self.options.python or config.series(self.machine.running.version)
+        found = self.machine.python(wanted)
+        if found is None:
+            raise config.ConfigError(f"--python: no CPython {wanted} on this machine")
+        return found
+
+    def environments(self, names: list[str]) -> dict[str, Environment]:
+        """An environment a torch."""
+        maker = Maker(
+            BUILD / "environments",
+            installer(self.machine.running),
+            self.processes,
+            self.machine.gpu,
+        )
+        log = FOLDER / "logs" / "environments.log"
+        return {torch: maker.make(torch, self.python, "stubs", log) for torch in names}
+
+    def releases(self, names: list[str]) -> list[str]:
+        """The torches to try, those with a wheel for this Python.
+
+        Raises:
+            ConfigError: a name is no torch that is known, or none is left.
+        """
+        python = config.series(self.python.version)
+        found = []
+        for name in names or [release.version for release in self.matrix.torch]:
+            named = [r for r in self.matrix.torch if name in (r.version, r.series)]
+            if not named:
+                known = ", ".join(release.series for release in self.matrix.torch)
+                raise config.ConfigError(f"--torch: {name!r} is none of {known}")
+            found += [release.version for release in named if python in release.every_python]
+        if not found:
+            raise config.ConfigError(
+                f"--torch: none of {', '.join(names)} has a wheel for {python}"
+            )
+        return found
+
+    def named_wheels(self) -> tuple[list[Wheel], list[str], list[Absent]]:
+        """The wheels named, the torches that a list names, and what is missing in it."""
+        wheels: list[Wheel] = []
+        torches: list[str] = []
+        absent: list[Absent] = []
+        for path in self.options.wheels:
+            if path.suffix != ".toml":
+                wheels.append(replace(read_wheel(path.absolute()), smoke=self.options.smoke))
+                continue
+            found = released.read(path)
+            wheels += [
+                released.download(w, FOLDER / "wheels", self.processes) for w in found.wheels
+            ]
+            torches += found.torch
+            absent += found.absent
+        return wheels, torches, absent
+
+    def built_wheels(self, environments: dict[str, Environment]) -> Iterator[Wheel]:
+        """The project's own.
+
+        Raises:
+            ConfigError: there is no compiler.
+        """
+        if self.machine.default is None:
+            raise config.ConfigError("no g++ on this machine; the wheels are built with it")
+        builder = Builder(BUILD / "artifacts", self.processes)
+        matrix = config.load()
+        built = BuiltWheels(matrix, builder, self.machine.default, environments, FOLDER / "logs")
+        return built.each(
+            self.releases(_listed(self.options.build_on)) if self.options.build_on else []
+        )
+
+    def run(self) -> tuple[Grid, list[Absent]]:
+        """The whole grid."""
+        options = self.options
+        if options.built == bool(options.wheels):
+            raise GridError("name wheels, or --built for those of the project; not both")
+        wheels, torches, absent = self.named_wheels()
+        environments = self.environments(self.releases(_listed(options.torch) or torches))
+        prober = Prober(self.processes, installer(self.machine.running), FOLDER)
+        found = []
+        each = self.built_wheels(environments) if options.built else iter(wheels)
+        for line in lines(each, environments, prober):
+            found.append(line)
+            self.console.print(details(line), soft_wrap=True)
+        return Grid(environments, tuple(found)), absent
 
 
-def cells(
-    wheels: list[Wheel], torches: list[str], maker: Maker, prober: Prober
-) -> Iterator[GridCell]:
-    """Every wheel in every torch."""
-    running = this_machine().running
-    for torch, wheel in itertools.product(torches, wheels):
-        log = prober.folder / "logs" / f"environment-torch{torch}.log"
-        yield prober.cell(wheel, maker.make(torch, running, "stubs", log), torch)
+def _listed(names: str | None) -> list[str]:
+    return names.split(",") if names else []
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when every prediction was right, 2 on bad input."""
+    """Run the command line; 0 when all was run, and as predicted; 2 on bad input."""
     options = arguments(argv)
-    console = terminal.console(stderr=options.json, soft_wrap=True)
-    machine, processes = this_machine(), Processes()
-    folder = config.ROOT / "build" / "grid"
-    made = installer(machine.running)
-    maker = Maker(BUILD / "environments", made, processes, machine.gpu)
-    found: list[GridCell] = []
+    # In a log the grid keeps its words.
+    width = None if sys.stdout.isatty() else 160
+    console = terminal.console(stderr=options.json, width=width)
+    processes = Processes()
     try:
-        wheels = [read_wheel(path.absolute(), options.smoke) for path in options.wheels]
-        torches = releases(options.torch, config.series(machine.running.version))
-        folder.mkdir(parents=True, exist_ok=True)
-        for cell in cells(wheels, torches, maker, Prober(processes, made, folder)):
-            found.append(cell)
-            style = "green" if cell.as_predicted else "bold red"
-            console.print(f"{cell.wheel} in torch {cell.torch}", style=style)
-            console.print(f"  predicted: {cell.predicted}, {cell.reason}")
-            console.print(f"  found: {cell.found.outcome} {cell.found.reason}")
-    except (TorchproofError, EnvironmentFailed, NotTorchError, OSError) as error:
+        matrix = config.load() if config.PATH.is_file() else config.known()
+        session = GridSession(options, matrix, this_machine(), processes, console)
+        with held(BUILD) if options.built else nullcontext():
+            grid, absent = session.run()
+    except (TorchproofError, OSError) as error:
         console.print(f"error: {error}", style="red")
         return 2
     except (KeyboardInterrupt, Stopped):
         processes.stop()
+        console.print("interrupted: the wheels and environments made so far are kept")
         return INTERRUPTED
-    document = [asdict(cell) | {"as_predicted": cell.as_predicted} for cell in found]
-    write_json(folder / "grid.json", document)
-    table = markdown(found)
-    if options.markdown:
-        write_atomically(options.markdown, table)
-    print(json.dumps(document, indent=1) if options.json else table)
-    return 0 if all(cell.as_predicted for cell in found) else 1
+    _show(grid, absent, options, console)
+    return 0 if grid.proven else 1
+
+
+def _show(grid: Grid, absent: list[Absent], options: argparse.Namespace, console: Console) -> None:
+    result = (BUILD if options.built else FOLDER) / "grid.json"
+    write_json(result, grid.to_dict())
+    if options.built:
+        report.refresh(BUILD)
+    if options.write:
+        command = shlex.join(
+            ["torchproof", "grid", *map(str, options.wheels), "--write", str(options.write)]
+        )
+        document.write(options.write, grid, absent, command)
+    console.print(table(grid))
+    surprises = sum(not cell.as_predicted for cell in grid.cells)
+    not_run = sum(not cell.run for cell in grid.cells)
+    console.print(
+        f"{len(grid.cells)} cells, {surprises} not as predicted, {not_run} not run; written to "
+        f"{result.relative_to(config.ROOT)}"
+    )
+    if options.json:
+        print(json.dumps(grid.to_dict(), indent=1))
 
 
 if __name__ == "__main__":

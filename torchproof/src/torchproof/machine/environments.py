@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sysconfig
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution
@@ -22,7 +23,7 @@ from packaging.requirements import Requirement
 from torchproof.audit.torches import find_torch
 from torchproof.config import HOST, PATH, ROOT, project, read_toml, series
 from torchproof.errors import TorchproofError
-from torchproof.files import read_sealed, text_hash, write_sealed
+from torchproof.files import read_sealed, text_hash, tool_hash, write_sealed
 from torchproof.machine import stubs
 from torchproof.machine.emulation import wrap
 from torchproof.machine.lockfiles import Lock, LockError, read
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from torchproof.machine.inventory import Interpreter
+    from torchproof.machine.inventory import Emulation, Interpreter
     from torchproof.machine.processes import Processes
 
 # What the link stubs stand for, and triton, which only generates GPU code.
 NVIDIA = re.compile(r"(nvidia|cuda|triton)(-|$)")
+CUDA_RUNTIME = "nvidia-cuda-runtime"
+STUBS = "machine/stubs.py"
 LIMIT_S = 900.0
 IMPORT_TORCH = "import torch; print(torch.__version__)"
 FREE_BYTES = 6 << 30
@@ -141,8 +144,8 @@ def pip_settings(python: Path) -> dict[str, str]:
 
 
 def installer(python: Interpreter) -> Installer:
-    """Uv where present, else venv and pip."""
-    uv = shutil.which("uv")
+    """Uv where present, on PATH or beside this tool, else venv and pip."""
+    uv = shutil.which("uv") or shutil.which("uv", path=sysconfig.get_path("scripts"))
     if uv is None:
         return Pip(env={"PIP_DISABLE_PIP_VERSION_CHECK": "1"})
     return Uv(uv, env={"UV_PYTHON_DOWNLOADS": "never", **pip_settings(python.path)})
@@ -150,12 +153,14 @@ def installer(python: Interpreter) -> Installer:
 
 @cache
 def requirements() -> tuple[str, ...]:
-    """What every environment of a project holds beside torch: groups of its pyproject.toml."""
+    """What every environment of a project holds beside torch."""
     if not PATH.is_file():
         return ()
-    return tuple(
-        resolve(read_toml(ROOT / "pyproject.toml")["dependency-groups"], *project().groups)
-    )
+    groups: tuple[str, ...] = ()
+    if project().groups:
+        stated = read_toml(ROOT / "pyproject.toml")["dependency-groups"]
+        groups = resolve(stated, *project().groups)
+    return (*groups, *project().requires)
 
 
 def locked(torch: str) -> Lock | None:
@@ -205,6 +210,19 @@ def hashed(requirements: str, file: Path) -> list[str]:
     return [*exactly, "--requirement", str(file)]
 
 
+def cuda_runtime(metadata: Sequence[str], python: str, machine: str) -> tuple[str, ...]:
+    """Those of torch's requirements that bring CUDA's run-time, and nothing beside it."""
+    found = []
+    for line in torch_requirements(metadata, python, nvidia=True, machine=machine):
+        requirement = Requirement(line)
+        if "cudart" in requirement.extras:
+            requirement.extras = {"cudart"}
+            found.append(str(requirement))
+        elif requirement.name.startswith(CUDA_RUNTIME):
+            found.append(line)
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Maker:
     """Makes environments under `folder`."""
@@ -236,7 +254,9 @@ class Maker:
         except LockError as error:
             raise EnvironmentFailed(str(error)) from error
         contents = (lock.key,) if lock else requirements()
-        key = text_hash(torch, str(python.path), python.version, packages, *contents)
+        key = text_hash(
+            torch, str(python.path), python.version, packages, tool_hash(STUBS), *contents
+        )
         known = read_sealed(ready)
         if known and known["key"] == key and path.is_dir():
             return Environment(path, known["torch"], python.version, known["flavour"])
@@ -280,9 +300,12 @@ class Maker:
                 lock.text(lambda name: nvidia or not NVIDIA.match(name)), path / "beside.txt"
             )
         self._run(self.installer.install(program, *wanted), log, "the packages beside torch")
+        runtime = list(cuda_runtime(distribution.requires or [], python.version, machine))
+        if lock:
+            pins = lock.text(lambda name: name.startswith(CUDA_RUNTIME))
+            runtime = hashed(pins, path / "runtime.txt")
         if cuda is not None and not nvidia:
-            own = emulation.compilers if emulation else None
-            stubs.write(empty.site_packages, own / "gcc" if own else "gcc")
+            self._write_stubs(empty, runtime, emulation, log)
         if emulation:
             wrap(program.parent, emulation)
         self._run([program, "-c", IMPORT_TORCH], log, "import torch")
@@ -299,6 +322,18 @@ class Maker:
             with contextlib.suppress(EnvironmentFailed):  # no index has it: the next is taken
                 return self._run(command, log, f"torch {torch}")
         return self._run(last, log, f"torch {torch}")
+
+    def _write_stubs(
+        self, environment: Environment, runtime: list[str], emulation: Emulation | None, log: Path
+    ) -> None:
+        folder = environment.path / "cuda-runtime"
+        if runtime:
+            command = self.installer.install(environment.program, "--target", str(folder), *runtime)
+            self._run(command, log, "CUDA's run-time, which a stub imitates")
+        own = emulation.compilers if emulation else None
+        real = folder.rglob("libcudart.so*")
+        stubs.write(environment.site_packages, own / "gcc" if own else "gcc", real)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def _run(self, command: list[str | Path], log: Path, what: str) -> None:
         env = {**self.installer.env, **KEEP_BYTECODE}

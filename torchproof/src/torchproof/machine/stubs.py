@@ -3,6 +3,9 @@
 torch's own libraries name the NVIDIA libraries they need, and the symbols, with versions, they take
 from them. A stub is a shared library of that name with those symbols; every function answers "no
 device", so torch runs on the CPU. Nothing on a CUDA device is proven this way: such rows say so.
+
+An extension takes more of CUDA's run-time than torch does: the stub of that library has all that
+the real one exports.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchproof.audit.elf_file import DT_NEEDED, SHN_UNDEF, STT_OBJECT, ElfFile
+from torchproof.audit.elf_file import DT_NEEDED, SHN_ABS, SHN_UNDEF, STT_OBJECT, ElfFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +33,7 @@ OBJECT_BYTES = 4096
 
 @dataclass(frozen=True)
 class Wanted:
-    """A symbol a library takes from elsewhere: the library and version it expects, when named."""
+    """A symbol of a stub: the library and version that the one who takes it expects, when named."""
 
     name: str
     is_data: bool
@@ -61,6 +64,19 @@ def read(path: Path) -> Library:
                 library, version = origins.get(symbol.version, ("", ""))
                 wanted.append(Wanted(symbol.name, symbol.kind == STT_OBJECT, library, version))
         return Library(path.name, file.texts(DT_NEEDED), tuple(wanted), frozenset(defined))
+
+
+def exports(path: Path) -> set[Wanted]:
+    """All that a shared library gives."""
+    with path.open("rb") as stream:
+        file = ElfFile(stream)
+        versions = file.version_definitions()
+        # An absolute symbol is the name of a version.
+        return {
+            Wanted(entry.name, entry.kind == STT_OBJECT, path.name, versions.get(entry.version, ""))
+            for entry in file.symbols
+            if entry.name and entry.section not in {SHN_UNDEF, SHN_ABS}
+        }
 
 
 def missing(libraries: Iterable[Library]) -> dict[str, set[Wanted]]:
@@ -113,14 +129,22 @@ def version_script(wanted: Iterable[Wanted]) -> str:
     )
 
 
-def write(site_packages: Path, compiler: str | Path = "gcc") -> tuple[str, ...]:
+def write(
+    site_packages: Path, compiler: str | Path = "gcc", real: Iterable[Path] = ()
+) -> tuple[str, ...]:
     """Write the stubs a torch needs beside its own libraries, and return their names.
 
-    `compiler` compiles C for torch's platform.
+    Args:
+        site_packages: what the torch is in.
+        compiler: compiles C for torch's platform.
+        real: NVIDIA libraries whose stubs are to have all that these have.
     """
     torch = site_packages / "torch"
     libraries = [read(path) for path in [*torch.glob("lib/*.so*"), *torch.glob("_C*.so")]]
     stubs = missing(libraries)
+    for path in real:
+        if path.name in stubs:
+            stubs[path.name] |= exports(path)
     for name, wanted in stubs.items():
         with tempfile.TemporaryDirectory() as folder:
             code, script = Path(folder, "stub.c"), Path(folder, "versions")

@@ -104,9 +104,9 @@ def artifacts(results: Iterable[Result]) -> list[dict[str, Any]]:
 
 
 def crossload(folder: Path) -> dict[str, Any] | None:
-    """The cross-load grid; None where there is none, or a version without cells has written it."""
-    grid: dict[str, Any] | None = read_json(folder / "crossload.json")
-    return grid if grid and all("cells" in wheel for wheel in grid["wheels"]) else None
+    """The grid of the project's own wheels; None where there is none."""
+    grid: dict[str, Any] | None = read_json(folder / "grid.json")
+    return grid
 
 
 def environment(folder: Path = HERE) -> Environment:

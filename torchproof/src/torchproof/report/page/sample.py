@@ -201,16 +201,28 @@ def write(folder: Path) -> None:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text("1102 passed in 31.00s <&>\n" * 40, encoding="utf-8")
     torches = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0"]
-    cells = [
-        {
-            "torch": torch,
-            "predicted": "loads" if torch != "2.9.1" else "fails",
-            "reason": "every symbol is there" if torch != "2.9.1" else "undefined symbol: aoti",
-            "package": {"outcome": "loads" if torch != "2.9.1" else "refuses", "said": "right"},
-            "loader": {"outcome": "loads" if torch != "2.9.1" else "aborts", "said": "right"},
-            "as_predicted": torch != "2.9.1",
-        }
-        for torch in torches
-    ]
+    loads = ("every symbol is there", "")
+    cells = [_cell(torch, "loads", "works", *loads) for torch in torches[1:]]
+    cells.insert(0, _cell(torches[0], "aborts", "refuses", "undefined symbol: aoti", "no symbol"))
     wheels = [{"name": name, "cells": cells} for name in ("stable", "native-torch2.13")]
-    write_json(folder / "crossload.json", {"torches": torches, "wheels": wheels})
+    write_json(folder / "grid.json", {"torches": torches, "wheels": wheels})
+
+
+def _cell(torch: str, library: str, package: str, reason: str, message: str) -> dict[str, Any]:
+    """A cell of the grid, in which both were to load."""
+
+    def trial(outcome: str, predicted: str) -> dict[str, Any]:
+        return {
+            "predicted": predicted,
+            "reason": reason,
+            "outcome": outcome,
+            "message": message,
+            "name": "decay/libdecay.so",
+        }
+
+    return {
+        "torch": torch,
+        "as_predicted": library == "loads",
+        "libraries": [trial(library, "loads")],
+        "package": trial(package, "works"),
+    }

@@ -1,0 +1,93 @@
+"""The wheels of the project, built on one torch after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchproof.config import ROOT, ConfigError, project, series
+from torchproof.grid.wheel import Wheel, read_wheel
+from torchproof.rows.build import Builder, recipe
+from torchproof.rows.plan import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torchproof.config import Matrix
+    from torchproof.machine.environments import Environment
+    from torchproof.machine.inventory import CompilerFound
+
+# What a smoke file's functions are called by.
+CALL = "import runpy; runpy.run_path({path!r})[{function!r}]()"
+
+
+@dataclass(frozen=True)
+class BuiltWheels:
+    """Builds wheels, or takes those of earlier runs."""
+
+    matrix: Matrix
+    builder: Builder
+    compiler: CompilerFound
+    environments: Mapping[str, Environment]
+    logs: Path
+
+    def each(self, build_on: Sequence[str]) -> Iterator[Wheel]:
+        """A wheel a binding and torch.
+
+        Args:
+            build_on: the torches; where there are none, the stable wheel is built on its headers,
+                and a native one on every torch.
+        """
+        for binding in bindings(self.matrix):
+            stable = [self.matrix.headers.version] if binding == "stable" else None
+            for torch in build_on or stable or self.environments:
+                yield self._wheel(binding, torch)
+
+    def _wheel(self, binding: str, torch: str) -> Wheel:
+        environment = self.environments[torch]
+        row = Row(
+            torch=torch,
+            python=series(environment.python),
+            binding=binding,
+            compiler=self.compiler.label,
+            cuda="cpu",
+            packages="stubs",
+            suite="",
+            tier="",
+            reason="",
+            line=0,
+        )
+        wanted = replace(recipe(self.matrix, row, self.compiler), torch=torch)
+        name = f"{binding}-torch{series(torch)}-{self.compiler.label}"
+        log = self.logs / f"{name}.log"
+        artifact = self.builder.build(wanted, self.compiler, environment, log)
+        return replace(
+            read_wheel(Path(artifact.path)),
+            name=name,
+            package=f"import {project().name}",
+            smoke=_calling("by_import"),
+            by_loader=_calling("by_loader"),
+            built_on=torch,
+            guarded=project().guarded,
+        )
+
+
+def bindings(matrix: Matrix) -> tuple[str, ...]:
+    """Those that rows name.
+
+    Raises:
+        ConfigError: there is no row.
+    """
+    found = tuple(dict.fromkeys(name for row in matrix.rows for name in row.binding))
+    if not found:
+        raise ConfigError("matrix.toml has no row: the binding of one says what to build")
+    return found
+
+
+def _calling(function: str) -> str:
+    path = ROOT / project().smoke
+    if not path.is_file():
+        raise ConfigError(f"[project]: smoke names {project().smoke}, which is not there")
+    defined = f"def {function}(" in path.read_text(encoding="utf-8")
+    return CALL.format(path=str(path), function=function) if defined else ""

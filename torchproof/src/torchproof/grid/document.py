@@ -1,0 +1,152 @@
+"""The page of a grid over released wheels: what loads where, why, and who predicted it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from torchproof.files import write_atomically, write_json
+from torchproof.grid import picture
+from torchproof.grid.table import markdown
+from torchproof.grid.trials import LOADS, NOT_RUN, REFUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from torchproof.grid.released import Absent
+    from torchproof.grid.session import Grid, Line
+    from torchproof.grid.trials import LibraryTrial
+
+TITLE = "What loads where"
+RUNS_ON = {
+    "cpu": "a CPU build",
+    "stubbed": "a CUDA build on link stubs, without a GPU",
+    "real": "a CUDA build",
+}
+
+
+def write(path: Path, grid: Grid, absent: Sequence[Absent], command: str) -> None:
+    """Write the page, and beside it its picture and its JSON."""
+    picture_of, twin = path.with_suffix(".svg"), path.with_suffix(".json")
+    write_atomically(picture_of, picture.svg(grid, f"{TITLE}: released wheels in torch releases"))
+    write_json(twin, grid.to_dict())
+    write_atomically(path, page(grid, absent, command, (picture_of.name, twin.name)))
+
+
+def page(grid: Grid, absent: Sequence[Absent], command: str, beside: tuple[str, str]) -> str:
+    """The page's Markdown."""
+    return "\n".join(
+        [
+            f"# {TITLE}",
+            "",
+            *_introduction(grid, command, beside),
+            "",
+            markdown(grid),
+            *_legend(),
+            "",
+            "## Why",
+            "",
+            *(text for line in grid.lines for text in (*_why(line), "")),
+            "## A second opinion",
+            "",
+            *_second_opinions(grid),
+            *(["", "## Not in the grid", ""] if absent else []),
+            *(f"- {each.name}: {each.reason}" for each in absent),
+            "",
+        ]
+    )
+
+
+def _introduction(grid: Grid, command: str, beside: tuple[str, str]) -> Iterator[str]:
+    trials = [trial for cell in grid.cells for trial in cell.trials if trial.outcome != NOT_RUN]
+    wrong = sum(not trial.as_predicted for trial in trials)
+    python = next(iter(grid.environments.values())).python
+    yield "Released wheels, each really loaded into each torch, beside what torchproof predicted"
+    yield "from the files alone. The audit predicts the library, and what the metadata declares the"
+    yield "package. Each is tried in a process of its own."
+    yield ""
+    yield f"![{TITLE}]({beside[0]})"
+    yield ""
+    yield f"{len(grid.cells)} cells on CPython {python}, in which {len(trials)} libraries and"
+    yield f"packages were tried, {wrong} not as predicted. `{command}`"
+    yield f"makes this page, its picture and [its data]({beside[1]})."
+    yield ""
+    yield "| torch | runs on |"
+    yield "|---|---|"
+    for each in grid.environments.values():
+        yield f"| {each.torch} | {RUNS_ON[each.flavour]} |"
+
+
+def _legend() -> Iterator[str]:
+    yield "*works*: the package is imported, and a program that uses it computes the right result."
+    yield "*imports*: it is imported, and no program uses it."
+    yield "*refuses*: importing it raises. *wrong*: it is imported, and the program raises.  "
+    yield "*unsupported*: its metadata declares other torches, so nothing is promised."
+    yield "*unsafe*: every symbol is there, but the library was made for another torch."
+
+
+def _why(line: Line) -> Iterator[str]:
+    declares = (
+        f"declares torch{line.wheel.declares}" if line.wheel.declares else "declares no torch"
+    )
+    yield f"### {line.wheel.name}"
+    yield ""
+    yield f"The wheel {declares}."
+    yield ""
+    for name, trials in _by_library(line).items():
+        yield f"- `{name}` {'; '.join(_grouped(trials))}"
+    packages: dict[str, list[str]] = defaultdict(list)
+    for cell in line.cells:
+        packages[_found(cell.package.outcome, cell.package.message)].append(cell.torch)
+    found = (f"{text} in torch {', '.join(torches)}" for text, torches in packages.items())
+    yield f"- the package {'; '.join(found)}"
+
+
+def _by_library(line: Line) -> dict[str, list[tuple[str, LibraryTrial]]]:
+    found: dict[str, list[tuple[str, LibraryTrial]]] = defaultdict(list)
+    for cell in line.cells:
+        for library in cell.libraries:
+            found[library.name].append((cell.torch, library))
+    return found
+
+
+def _grouped(trials: Iterable[tuple[str, LibraryTrial]]) -> Iterator[str]:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for torch, library in trials:
+        reason = "" if library.predicted == library.outcome == LOADS else library.reason
+        groups[_found(library.outcome, reason)].append(torch)
+    for text, torches in groups.items():
+        yield f"{text} in torch {', '.join(torches)}"
+
+
+def _found(outcome: str, message: str) -> str:
+    first = message.split("\n", maxsplit=1)[0]
+    return f"{outcome} (`{first[:160]}`)" if first else outcome
+
+
+def _second_opinions(grid: Grid) -> Iterator[str]:
+    tried = [
+        (line.wheel.name, cell.torch, library)
+        for line in grid.lines
+        for cell in line.cells
+        for library in cell.libraries
+        if library.second and library.outcome in {LOADS, REFUSES}
+    ]
+    if not tried:
+        yield "torch-abi-audit was not installed."
+        return
+    other = [each for each in tried if (each[2].second == LOADS) != (each[2].outcome == LOADS)]
+    right = sum(library.as_predicted for _, _, library in other)
+    yield "torch-abi-audit says from which torch on the stable functions are there that a library"
+    yield f"uses. That is a prediction for {len(tried)} of the loads above. In {len(other)} of them"
+    yield "the loader did otherwise, because a library needs more than torch's stable functions;"
+    yield f"torchproof, which resolves every symbol and library, was right in {right} of these:"
+    yield ""
+    yield "| wheel | library | torch | torch-abi-audit | torchproof | the loader |"
+    yield "|---|---|---|---|---|---|"
+    for wheel, torch, library in other:
+        ours = f"{library.predicted}: {library.reason}"
+        name = library.name.rpartition("/")[2]
+        second = library.second
+        yield f"| {wheel} | `{name}` | {torch} | {second} | {ours} | {library.outcome} |"

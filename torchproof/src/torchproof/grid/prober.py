@@ -1,0 +1,121 @@
+"""Installs wheels, and tries them in environments."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchproof.grid import predict, second
+from torchproof.grid.trials import ABORTS, NOT_RUN, GridCell, LibraryTrial, PackageTrial
+from torchproof.machine.environments import torch_requirements
+
+if TYPE_CHECKING:
+    from torchproof.audit import Verdict
+    from torchproof.grid.wheel import Wheel
+    from torchproof.machine.environments import Environment, Installer
+    from torchproof.machine.processes import Processes
+
+LIMIT_S = 300.0
+PROBE = Path(__file__).with_name("probe.py")
+# Where a wheel keeps what an installer puts at the top.
+DATA = re.compile(r"^[^/]+\.data/(purelib|platlib)/")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A wheel in a folder of its own; `failure` says why it is not."""
+
+    wheel: Wheel
+    site: Path
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Prober:
+    """Tries wheels; what it installs and its logs go below a folder."""
+
+    processes: Processes
+    installer: Installer
+    folder: Path
+
+    def install(self, wheel: Wheel, environment: Environment) -> Installed:
+        """Put a wheel and what it requires, but for torch, into a folder."""
+        site, log = self.folder / "sites" / wheel.name, self._log(wheel.name)
+        shutil.rmtree(site, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+        needs = torch_requirements(wheel.requires, environment.python, nvidia=False)
+        for what in (["--no-deps", str(wheel.path)], needs):
+            if not what:
+                continue
+            ended = self.processes.run(
+                self.installer.install(environment.program, "--target", str(site), *what),
+                log=log,
+                limit=LIMIT_S,
+                cwd=self.folder,
+                env=self.installer.env,
+            )
+            if not ended.ok:
+                failure = f"cannot be installed: {ended.explain(LIMIT_S)}; see {log}"
+                return Installed(wheel, site, failure)
+        return Installed(wheel, site)
+
+    def cell(self, installed: Installed, environment: Environment, torch: str) -> GridCell:
+        """Predict one cell, then try it."""
+        wheel = installed.wheel
+        verdicts = predict.libraries(wheel, environment)
+        predicted, reason = predict.package(wheel, environment.torch, verdicts)
+        found = self._try(installed, list(verdicts), environment, torch)
+        libraries = tuple(
+            _library(installed.site, name, verdict, came)
+            for (name, verdict), came in zip(verdicts.items(), found["libraries"], strict=True)
+        )
+        outcome, message = found["package"]
+        package = PackageTrial(predicted, reason, outcome, message, wheel.guarded)
+        return GridCell(torch, libraries, package)
+
+    def _try(
+        self, installed: Installed, names: list[str], environment: Environment, torch: str
+    ) -> dict[str, Any]:
+        def everything(outcome: str, message: str) -> dict[str, Any]:
+            return {"libraries": [(outcome, message)] * len(names), "package": (outcome, message)}
+
+        if installed.failure:
+            return everything(NOT_RUN, installed.failure)
+        wheel, site = installed.wheel, installed.site
+        log = self._log(f"{wheel.name}-in-torch{torch}")
+        log.unlink(missing_ok=True)
+        work = {
+            "libraries": [str(_path(site, name)) for name in names],
+            "by_loader": wheel.by_loader,
+            "package": wheel.package,
+            "smoke": wheel.smoke,
+        }
+        ended = self.processes.run(
+            [environment.program, PROBE, json.dumps(work)],
+            log=log,
+            limit=LIMIT_S,
+            cwd=site,
+            env={"PYTHONPATH": str(site)},
+        )
+        if not ended.ok:  # torch itself, or the limit
+            return everything(ABORTS, f"{ended.explain(LIMIT_S)}; see {log}")
+        last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1]
+        found: dict[str, Any] = json.loads(last)
+        return found
+
+    def _log(self, name: str) -> Path:
+        return self.folder / "logs" / f"{name}.log"
+
+
+def _path(site: Path, name: str) -> Path:
+    return site / DATA.sub("", name)
+
+
+def _library(site: Path, name: str, verdict: Verdict, found: tuple[str, str]) -> LibraryTrial:
+    opinion = second.opinion(_path(site, name), verdict.torch)
+    return LibraryTrial(verdict.outcome, verdict.reason, *found, name, opinion)

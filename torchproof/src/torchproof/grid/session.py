@@ -1,0 +1,81 @@
+"""A grid as it grows: wheels, one after another, into every torch."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchproof.files import sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from torchproof.grid.prober import Installed, Prober
+    from torchproof.grid.trials import GridCell
+    from torchproof.grid.wheel import Wheel
+    from torchproof.machine.environments import Environment
+
+
+@dataclass(frozen=True)
+class Line:
+    """A wheel, and a cell a torch."""
+
+    wheel: Wheel
+    sha256: str
+    cells: tuple[GridCell, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "name": self.wheel.name,
+            "built_on": self.wheel.built_on,
+            "declares": self.wheel.declares,
+            "sha256": self.sha256,
+            "cells": [cell.to_dict() for cell in self.cells],
+        }
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Lines, and what they were tried in."""
+
+    environments: Mapping[str, Environment]
+    lines: tuple[Line, ...]
+
+    @property
+    def cells(self) -> tuple[GridCell, ...]:
+        """All, a line after another."""
+        return tuple(cell for line in self.lines for cell in line.cells)
+
+    @property
+    def proven(self) -> bool:
+        """Whether every cell was run, and none was other than predicted."""
+        return all(cell.as_predicted and cell.run for cell in self.cells)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "torches": list(self.environments),
+            "environments": [
+                {"torch": each.torch, "python": each.python, "runs_on": each.flavour}
+                for each in self.environments.values()
+            ],
+            "wheels": [line.to_dict() for line in self.lines],
+        }
+
+
+def lines(
+    wheels: Iterable[Wheel], environments: Mapping[str, Environment], prober: Prober
+) -> Iterator[Line]:
+    """A line a wheel, as soon as its cells are known."""
+    first = next(iter(environments.values()))
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for wheel in wheels:
+            installed = prober.install(wheel, first)
+
+            def probe(torch: str, installed: Installed = installed) -> GridCell:
+                return prober.cell(installed, environments[torch], torch)
+
+            yield Line(wheel, sha256(wheel.path), tuple(pool.map(probe, environments)))

@@ -1,0 +1,88 @@
+"""A wheel file to be tried: what it requires, and the programs that use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from typing import TYPE_CHECKING
+from zipfile import BadZipFile, ZipFile
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from torchproof.errors import TorchproofError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class GridError(TorchproofError):
+    """A wheel that cannot be tried."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel, and how it is tried.
+
+    Attributes:
+        path: the file.
+        name: how tables name it.
+        requires: what it requires beside torch, as its metadata has it.
+        declares: the torches that its metadata admits; empty where it says nothing.
+        package: a program that imports it, `import decay`.
+        smoke: one that computes something after that, and raises where the result is wrong.
+        by_loader: one that does so without the package, after the loader took its library.
+        uses: patterns of the libraries that the package needs for that.
+        built_on: the torch it was compiled against, where that is known.
+        guarded: see PackageTrial.
+    """
+
+    path: Path
+    name: str
+    requires: tuple[str, ...]
+    declares: str
+    package: str
+    smoke: str = ""
+    by_loader: str = ""
+    uses: tuple[str, ...] = ("*",)
+    built_on: str | None = None
+    guarded: bool = False
+
+    def admits(self, torch: str) -> bool:
+        """Whether its metadata admits a torch."""
+        return SpecifierSet(self.declares).contains(torch, prereleases=True)
+
+
+def read_wheel(path: Path) -> Wheel:
+    """A wheel file; its package is the first that is at its top.
+
+    Raises:
+        GridError: the file is no wheel, or holds no package.
+    """
+    try:
+        parse_wheel_filename(path.name)
+        with ZipFile(path) as archive:
+            names = archive.namelist()
+            (metadata,) = (n for n in names if n.count("/") == 1 and n.endswith("/METADATA"))
+            headers = HeaderParser().parsestr(archive.read(metadata).decode())
+        lines = headers.get_all("Requires-Dist") or []
+        torch = [r for line in lines if (r := Requirement(line)).name == "torch" and _applies(r)]
+    except FileNotFoundError as error:
+        raise GridError(f"{path} does not exist; name a wheel, *.whl") from error
+    except (InvalidWheelFilename, InvalidRequirement, BadZipFile, ValueError, OSError) as error:
+        raise GridError(f"{path} is no wheel: {error}; name one, *.whl") from error
+    packages = [n.split("/")[0] for n in names if n.count("/") == 1 and n.endswith("/__init__.py")]
+    if not packages:
+        raise GridError(f"{path.name} holds no package to import; name a wheel that has one")
+    return Wheel(
+        path=path,
+        name=path.stem,
+        requires=tuple(line for line in lines if Requirement(line).name != "torch"),
+        declares=",".join(str(requirement.specifier) for requirement in torch),
+        package=f"import {packages[0]}",
+    )
+
+
+def _applies(requirement: Requirement) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
