@@ -56,7 +56,8 @@ def hold_once(
 def held(request: pytest.FixtureRequest) -> Contest:
     """The row's contest."""
     row, taking_part, thorough = request.param
-    return hold_once(row, taking_part, request.config.getoption("--seconds"), thorough)
+    seconds = float(request.config.getoption("--benchmark-max-time"))
+    return hold_once(row, taking_part, seconds, thorough)
 
 
 @pytest.mark.benchmark(timer=REPLAY)

@@ -32,9 +32,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="which rows to race; smoke races only lltm's backends, without floors",
     )
     group.addoption("--select", metavar="KEY=VALUE,...", help="only rows with these values")
-    group.addoption(
-        "--seconds", type=float, default=1.0, help="about how long to time a row (%(default)s)"
-    )
 
 
 def _competitors(config: pytest.Config) -> list[Competitor]:

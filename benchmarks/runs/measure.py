@@ -128,7 +128,8 @@ class Measurer:
         command = [
             *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")),
             *("-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--benchmark-quiet"),
-            *("--rows", self.scope, "--select", select, "--seconds", f"{self.seconds:g}"),
+            *("--rows", self.scope, "--select", select),
+            f"--benchmark-max-time={self.seconds:g}",
             *(f"--benchmark-json={made}", str(RACES)),
         ]
         # Not the repository's root: Python would look for lltm there first.

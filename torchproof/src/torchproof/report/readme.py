@@ -26,22 +26,27 @@ def tables(matrix: Matrix, records: Sequence[Record]) -> str:
     """What has passed on each torch and CPython, on what else, and on which processors."""
     rows = [row for record in records for row in record.rows]
     compilers = " and ".join(f"{c.name} {c.oldest} to {c.newest}" for c in matrix.compilers)
-    cuda = ", ".join(cuda.version for cuda in matrix.cuda)
+    built = {version for spec in matrix.rows for version in spec.cuda} - {"cpu"}
+    cuda = f" CUDA: {', '.join(cuda.version for cuda in matrix.cuda)}." if built else ""
+    native = "in the last column with a native build: " if _has_native(matrix) else ""
     facts = [
-        f"A cell names the largest suite that has passed on {HOME} with the stable wheel, in the "
-        f"last column with a native build: {', '.join(suite.name for suite in matrix.suites)}, "
+        f"A cell names the largest suite that has passed on {HOME} with the stable wheel, "
+        f"{native}{', '.join(suite.name for suite in matrix.suites)}, "
         "the largest first; — where there is no wheel.",
-        f"Compilers: {compilers}. CUDA: {cuda}.",
+        f"Compilers: {compilers}.{cuda}",
     ]
     parts = (_releases(matrix, rows), facts[:1], _targets(matrix, records), _processors(records))
-    return "\n\n".join("\n".join(part) for part in (*parts, facts[1:])) + "\n"
+    texts = ("\n".join(part) for part in (*parts, facts[1:]))
+    return "\n\n".join(filter(None, texts)) + "\n"
 
 
 def _releases(matrix: Matrix, rows: Sequence[ProvenRow]) -> Iterator[str]:
     """A line a torch, newest first."""
     pythons = sorted({p for release in matrix.torch for p in release.every_python}, key=number)
-    yield f"| torch | {' | '.join(f'CPython {python}' for python in pythons)} | native build |"
-    yield "|---|" + "---|" * (len(pythons) + 1)
+    last = ["native build"] if _has_native(matrix) else []
+    columns = ["torch", *(f"CPython {python}" for python in pythons), *last]
+    yield f"| {' | '.join(columns)} |"
+    yield "|" + "---|" * len(columns)
     stable = matrix.supporting("stable")
     plain = [row for row in rows if _is_plain(row)]
     for release in reversed(matrix.torch):
@@ -54,8 +59,12 @@ def _releases(matrix: Matrix, rows: Sequence[ProvenRow]) -> Iterator[str]:
         ]
         native = [row for row in own if row.binding == "native"]
         on = ", ".join(sorted({row.python for row in native}, key=number))
-        cells.append(f"{_suite(matrix, native)}{f' on CPython {on}' if on else ''}")
+        cells += [f"{_suite(matrix, native)}{f' on CPython {on}' if on else ''}" for _ in last]
         yield f"| {release.series} | {' | '.join(cells)} |"
+
+
+def _has_native(matrix: Matrix) -> bool:
+    return any("native" in spec.binding for spec in matrix.rows)
 
 
 def _is_plain(row: ProvenRow) -> bool:
@@ -75,13 +84,14 @@ def _suite(matrix: Matrix, rows: Sequence[ProvenRow]) -> str:
 
 def _targets(matrix: Matrix, records: Sequence[Record]) -> Iterator[str]:
     """A line for each other platform, level and system."""
-    yield "| platform, level or system | passed | in suite | by |"
-    yield "|---|---|---|---|"
     named = {
         "platform": [each.name for each in matrix.platforms if each.name != HOME],
         "level": [each.name for each in matrix.levels],
         "system": [each.name for each in matrix.systems],
     }
+    if any(named.values()):
+        yield "| platform, level or system | passed | in suite | by |"
+        yield "|---|---|---|---|"
     for kind, names in named.items():
         for name in names:
             found = [

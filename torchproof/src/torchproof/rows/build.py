@@ -46,6 +46,7 @@ class Recipe:
     torch: str
     sources: str
     platform: str = HOME
+    architectures: str = ""
 
     @property
     def name(self) -> str:
@@ -80,6 +81,7 @@ def recipe(matrix: Matrix, row: Row, compiler: CompilerFound) -> Recipe:
         torch=torch,
         sources=source_hash(*project().sources),
         platform=row.platform,
+        architectures=";".join(matrix.architectures(row.cuda)),
     )
 
 
@@ -126,6 +128,8 @@ class Builder:
                 limit=LIMIT_S,
                 cwd=source,
                 env={
+                    # As torch's own builds take it; nothing of what this shell may have.
+                    "TORCH_CUDA_ARCH_LIST": recipe.architectures,
                     **project().build.of(recipe.binding, recipe.cuda),
                     "CXX": str(compiler.path),
                     "CC": str(compiler.c_compiler),
