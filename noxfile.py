@@ -33,6 +33,8 @@ OF_THE_OP = "tests/op"
 IN_PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 # A vulnerability that pip-audit knows of and that does no harm here, with the reason.
 ACCEPTED_VULNERABILITIES: dict[str, str] = {}
+# Of a project that the template makes.
+PROJECT_SESSIONS = ("lint", "matrix", "tests", "docs")
 CXX_SOURCES = ("*.h", "*.inc", "*.cpp", "*.cu", "*.cuh")
 
 
@@ -69,7 +71,7 @@ def install_lltm(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Check format, lint, types, imports and security, and the locks for vulnerabilities."""
     install(session, "lint", "workflows")
-    install_torchproof(session, "conda", "page", "release")
+    install_torchproof(session, "conda", "init", "page", "release")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     sources = sorted(path for kind in CXX_SOURCES for path in Path("csrc").rglob(kind))
@@ -85,8 +87,8 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Build the wheel, install it, and run the test suite; arguments go to pytest."""
-    install(session, "build", "test", "workflows")
-    install_torchproof(session, "conda", "release")
+    install(session, "build", "lint", "test", "workflows")
+    install_torchproof(session, "conda", "init", "release")
     session.install(f"torch=={TORCH}")
     install_lltm(session)
     session.run("pytest", *(session.posargs or IN_PARALLEL))
@@ -243,6 +245,19 @@ def compilers(session: nox.Session) -> None:
     """Install the compilers that a tier's rows name, from Debian's packages; `-- --tier pr`."""
     install_torchproof(session)
     session.run("python", "-m", "torchproof.rows.compilers", *session.posargs)
+
+
+@nox.session
+def template(session: nox.Session) -> None:
+    """Make a project with `torchproof init`, and run its own sessions: `-- matrix tests`."""
+    install_torchproof(session, "init")
+    session.install("nox")
+    home = Path("build", "template").resolve()
+    for name, cuda in (("plain", "--no-cuda"), ("with_cuda", "--cuda")):
+        shutil.rmtree(home / name, ignore_errors=True)
+        session.run("torchproof", "init", str(home / name), cuda, "--defaults")
+        project = ("--noxfile", str(home / name / "noxfile.py"), "--envdir", str(home / "nox"))
+        session.run("nox", *project, "--sessions", *(session.posargs or PROJECT_SESSIONS))
 
 
 @nox.session

@@ -29,6 +29,7 @@ COMMANDS = {
         ("--built",),
         "the grid of the project's wheels",
     ),
+    "init": ("torchproof.template.__main__", (), "make a new extension project"),
     "conda": ("torchproof.conda.__main__", (), "build, test and install the conda packages"),
     "release": ("torchproof.release.__main__", (), "build or check what is released"),
 }
