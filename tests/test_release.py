@@ -13,7 +13,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
-from torchproof.conda.variants import package_version
 from torchproof.release import version
 
 from lltm import _library
@@ -41,7 +40,7 @@ def test_the_installed_wheel_says_the_version_of_the_source(tmp_path: Path) -> N
         "lib/build.json": facts["library"]["version"],
         "the wheel's metadata": importlib.metadata.version("lltm"),
     }
-    assert said == dict.fromkeys(said, package_version())
+    assert said == dict.fromkeys(said, config.version())
 
 
 PYPROJECT = config.read_toml(config.ROOT / "pyproject.toml")
@@ -87,4 +86,4 @@ def test_the_metadata_is_prepared_without_torch(tmp_path: Path) -> None:
     (metadata,) = tmp_path.glob("made/*.dist-info/METADATA")
     torch = config.series(importlib.metadata.version("torch"))
     lines = metadata.read_text(encoding="utf-8").splitlines()
-    assert f"Version: {package_version()}+torch{torch}" in lines
+    assert f"Version: {config.version()}+torch{torch}" in lines

@@ -9,7 +9,6 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.conda.variants import package_version
 from torchproof.release import sbom, tags, version
 from torchproof.release.__main__ import hold, main
 from torchproof.release.build import differences, epoch, export
@@ -51,7 +50,7 @@ def small_wheel(folder: Path, platform: str, library: bytes = b"") -> Path:
 @pytest.mark.parametrize("tag", ["v9.9.9", "0.1.0", "release-0.1.0"])
 def test_a_tag_that_is_not_the_version_is_told(tag: str) -> None:
     (found,) = version.disagreements(tag=tag)
-    assert found.startswith(f"the tag {tag}: expected version {package_version()}")
+    assert found.startswith(f"the tag {tag}: expected version {config.version()}")
 
 
 def test_a_file_of_another_version_is_told(tmp_path: Path) -> None:

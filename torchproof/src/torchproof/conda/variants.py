@@ -80,17 +80,6 @@ def recipe_version() -> str:
     return found[1]
 
 
-def package_version() -> str:
-    """The version of the Python package."""
-    text = (config.ROOT / config.project().version).read_text(encoding="utf-8")
-    found = re.search(r'__version__ = "([^"]+)"', text)
-    if found is None:
-        raise config.ConfigError(
-            f'{config.project().version}: expected __version__ = "...", found none'
-        )
-    return found[1]
-
-
 def check() -> tuple[str, ...]:
     """Every way in which the committed recipe departs from its sources, each in one sentence."""
     found = []
@@ -99,9 +88,9 @@ def check() -> tuple[str, ...]:
             "recipe/conda_build_config.yaml has drifted from matrix.toml; run "
             f"`nox -s conda -- --write`:\n{changed}"
         )
-    if recipe_version() != package_version():
+    if recipe_version() != config.version():
         found.append(
             f"recipe/recipe.yaml states version {recipe_version()}, "
-            f"{config.project().version} {package_version()}; write the latter into the recipe"
+            f"{config.project().version} {config.version()}; write the latter into the recipe"
         )
     return tuple(found)

@@ -63,8 +63,8 @@ def read(path: Path) -> ReleasedList:
         source = config.Source.of(path.read_text(encoding="utf-8"))
         return ReleasedList(
             torch=tuple(source.document.get("torch", ())),
-            wheels=config.tables(source, "wheels", Released),
-            absent=config.tables(source, "absent", Absent),
+            wheels=config.read_rows(source, "wheels", Released),
+            absent=config.read_rows(source, "absent", Absent),
         )
     except (OSError, config.ConfigError) as error:
         raise config.ConfigError(f"{path}: {error}") from None

@@ -16,7 +16,6 @@ from rich.table import Table
 from torchproof import config, terminal
 from torchproof.audit.audit import audit
 from torchproof.audit.policy import default_policy
-from torchproof.conda.variants import package_version
 from torchproof.errors import TorchproofError
 from torchproof.files import write_atomically
 from torchproof.release import platforms, sbom, tags, version
@@ -116,14 +115,14 @@ def hold(wheel: Path) -> list[str]:
 
 def write_notes(console: Console) -> int:
     """Write what the changelog says of this version, as a release shows it."""
-    write_atomically(NOTES, version.notes(package_version()))
+    write_atomically(NOTES, version.notes(config.version()))
     console.print(NOTES.relative_to(config.ROOT))
     return 0
 
 
 def check_release(chosen: argparse.Namespace, console: Console) -> int:
     """Whether every place agrees on the version, and every wheel in dist/ is what its name says."""
-    expected = package_version()
+    expected = config.version()
     dist = DIST if DIST.is_dir() else None
     found = version.disagreements(dist, chosen.tag)
     if not any(version.entries().get(expected, {}).values()):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import keepachangelog
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
-from torchproof.conda.variants import package_version, recipe_version
+from torchproof import config
+from torchproof.conda.variants import recipe_version
 from torchproof.config import ROOT, project
 from torchproof.errors import TorchproofError
 
@@ -49,7 +50,7 @@ def places(dist: Path | None = None, tag: str | None = None) -> Iterator[Place]:
 
 def disagreements(dist: Path | None = None, tag: str | None = None) -> list[str]:
     """A sentence for every place whose version is not that of the source."""
-    version = package_version()
+    version = config.version()
     return [
         f"{place.name}: expected version {version}, as in {project().version}; "
         f"found {place.version or 'none'}"

@@ -1,0 +1,249 @@
+"""`matrix.toml` as frozen tables: what is named there, and on which line."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from torchproof.config.sections import (
+    Audit,
+    Ceilings,
+    Conda,
+    CondaVariants,
+    Environment,
+    FloorOfCxx17,
+    Project,
+)
+from torchproof.config.source import Source, read_rows, read_table, read_toml, read_value
+from torchproof.config.tables import (
+    HOME,
+    HOST,
+    Compiler,
+    Copy,
+    Cuda,
+    Emulator,
+    ExternalCheck,
+    Known,
+    Level,
+    Matrix,
+    Platform,
+    RowSpec,
+    Stable,
+    Suite,
+    System,
+    Tier,
+    Torch,
+)
+from torchproof.config.versions import number, series
+from torchproof.errors import ConfigError
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "ARRAYS",
+    "FILE",
+    "HOME",
+    "HOST",
+    "PATH",
+    "ROOT",
+    "SECTIONS",
+    "Audit",
+    "Ceilings",
+    "Compiler",
+    "Conda",
+    "CondaVariants",
+    "ConfigError",
+    "Copy",
+    "Cuda",
+    "Emulator",
+    "Environment",
+    "ExternalCheck",
+    "FloorOfCxx17",
+    "Known",
+    "Level",
+    "Matrix",
+    "Platform",
+    "Project",
+    "RowSpec",
+    "Source",
+    "Stable",
+    "Suite",
+    "System",
+    "Tier",
+    "Torch",
+    "audit",
+    "check_names",
+    "conda",
+    "facts",
+    "find_root",
+    "known",
+    "load",
+    "loads",
+    "number",
+    "project",
+    "read_rows",
+    "read_toml",
+    "section",
+    "series",
+    "version",
+]
+
+FILE = "matrix.toml"
+
+
+def find_root(start: Path) -> Path:
+    """The nearest folder upward from `start` that has a matrix.toml; `start` where none has."""
+    start = start.resolve()
+    return next((f for f in (start, *start.parents) if (f / FILE).is_file()), start)
+
+
+# The project that the working directory is in.
+ROOT = find_root(Path.cwd())
+PATH = ROOT / FILE
+
+
+@lru_cache
+def facts() -> Source:
+    """What is true for every project: torch, compilers, CUDA, distributions."""
+    return Source.of(
+        (Path(__file__).parents[1] / "data" / "facts.toml").read_text(encoding="utf-8")
+    )
+
+
+# The arrays of matrix.toml, and the key that names a row of those that a project adds to.
+ARRAYS: dict[str, tuple[type, str | None]] = {
+    "torch": (Torch, "version"),
+    "compilers": (Compiler, "name"),
+    "cuda": (Cuda, "version"),
+    "platforms": (Platform, "name"),
+    "emulators": (Emulator, "platform"),
+    "suites": (Suite, None),
+    "tiers": (Tier, None),
+    "rows": (RowSpec, None),
+    "levels": (Level, None),
+    "systems": (System, None),
+    "copies": (Copy, None),
+    "external_checks": (ExternalCheck, None),
+}
+SECTIONS: dict[str, type] = {"project": Project, "audit": Audit, "conda": CondaVariants}
+
+
+def _array(source: Source, name: str) -> tuple[Any, ...]:
+    """The rows of an array: those of the facts, as the project changes them, and its own."""
+    kind, key = ARRAYS[name]
+    if key is None:
+        return read_rows(source, name, kind)
+    rows = source.rows(name)
+    merged = {row[key]: (row, 0) for row, _ in facts().rows(name)}
+    for row, line in rows:
+        if key in row:  # the others are of no use where it is no text
+            read_value(key, str, row[key], line)
+        known, _ = merged.get(row.get(key), ({}, 0))
+        merged[row.get(key)] = ({**known, **row}, line)
+    found: Iterator[Any] = (read_table(kind, row, line) for row, line in merged.values())
+    return tuple(sorted(found, key=lambda row: number(row.version)) if key == "version" else found)
+
+
+def known() -> Known:
+    """The facts alone."""
+    nothing = Source("", {})
+    names = [field.name for field in dataclasses.fields(Known)]
+    return Known(**{name: _array(nothing, name) for name in names})
+
+
+def loads(text: str) -> Matrix:
+    """Parse the text of a `matrix.toml`.
+
+    Raises:
+        ConfigError: the text is not TOML, or a table has a missing, unknown or mistyped key.
+    """
+    source = Source.of(text)
+    check_names(source)
+    if not isinstance(source.document.get("stable"), dict):
+        raise ConfigError("the table 'stable' is missing: stable = { target = ..., headers = ... }")
+    for name in SECTIONS.keys() & source.document.keys():
+        section(source, name)
+    return Matrix(
+        stable=read_table(Stable, source.document["stable"], source.line_of("stable")),
+        **{name: _array(source, name) for name in ARRAYS},
+    )
+
+
+def check_names(source: Source) -> None:
+    """Every table of the file is one that there is; else ConfigError."""
+    known = {"stable", *ARRAYS, *SECTIONS}
+    for name in source.document.keys() - known:
+        line = source.line_of(f"[{name}]") or source.line_of(name)
+        raise ConfigError(
+            f"line {line}: unknown table {name!r}; the tables are {', '.join(sorted(known))}"
+        )
+
+
+def section(source: Source, name: str) -> Any:
+    """A section, which may add to the facts' own; ConfigError names the line of a wrong key."""
+    kind, header = SECTIONS[name], f"[{name}]"
+    values = source.document.get(name, {})
+    if not isinstance(values, dict):
+        raise ConfigError(f"line {source.line_of(name)}: {name!r} must be a section: {header}")
+    at = {key: source.line_of(header, key) for key in values}
+    return read_table(
+        kind, {**facts().document.get(name, {}), **values}, source.line_of(header), at
+    )
+
+
+def load(path: Path = PATH) -> Matrix:
+    """Read a `matrix.toml`; ConfigError names the file and the line."""
+    text = _text(path)
+    try:
+        return loads(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path.name}: {error}") from None
+
+
+@lru_cache
+def project(path: Path = PATH) -> Project:
+    """The section `[project]`; ConfigError names the file and the line."""
+    return typing.cast("Project", _section_of(path, _text(path), "project"))
+
+
+@lru_cache
+def audit(path: Path = PATH) -> Audit:
+    """What binaries are checked against; the facts' own where there is no project."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return typing.cast("Audit", _section_of(path, text, "audit"))
+
+
+def conda(path: Path = PATH) -> CondaVariants:
+    """The section `[conda]`; ConfigError names the file and the line."""
+    found: CondaVariants = _section_of(path, _text(path), "conda")
+    return found
+
+
+def version() -> str:
+    """The version of the project's Python package."""
+    path = project().version
+    found = re.search(r'__version__ = "([^"]+)"', (ROOT / path).read_text(encoding="utf-8"))
+    if found is None:
+        raise ConfigError(f'{path}: expected __version__ = "...", found none')
+    return found[1]
+
+
+def _section_of(path: Path, text: str, name: str) -> Any:
+    try:
+        return section(Source.of(text), name)
+    except ConfigError as error:
+        raise ConfigError(f"{path.name}: [{name}]: {error}") from None
+
+
+def _text(path: Path) -> str:
+    if not path.is_file():
+        raise ConfigError(
+            f"no {FILE} in {path.parent} or above it: run this in a folder of the project, "
+            "or write one"
+        )
+    return path.read_text(encoding="utf-8")

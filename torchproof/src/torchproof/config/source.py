@@ -1,0 +1,141 @@
+"""A TOML file as dataclasses: what is wrong in it is named with its line."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import typing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torchproof.errors import ConfigError
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+STRING_OR_COMMENT = re.compile(r'"[^"]*"|#.*')
+Table = TypeVar("Table")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a file, and what it holds."""
+
+    text: str
+    document: dict[str, Any]
+
+    @staticmethod
+    def of(text: str) -> Source:
+        """Parse a text; ConfigError where it is not TOML."""
+        try:
+            return Source(text, tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"not TOML: {error}") from None
+
+    def rows(self, name: str) -> list[tuple[dict[str, Any], int]]:
+        """Each row of an array, and its line.
+
+        Raises:
+            ConfigError: it is no array of inline tables.
+        """
+        rows = self.document.get(name, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ConfigError(f"{name!r} must be an array of tables: {name} = [ {{ ... }}, ... ]")
+        return list(zip(rows, _lines_of(self.text, name), strict=True))
+
+    def line_of(self, header: str, key: str | None = None) -> int:
+        """The line of a section's header, or of a key below it; the header's where it has none."""
+        lines = [line.split("#")[0].strip() for line in self.text.splitlines()]
+        start = next((at for at, line in enumerate(lines, 1) if line.split(" =")[0] == header), 0)
+        for at, line in enumerate(lines[start:], start + 1):
+            if line.startswith("[") and header.startswith("["):
+                break
+            if key and line.partition("=")[0].strip() == key:
+                return at
+        return start
+
+
+def read_table(
+    kind: type[Table], values: Mapping[str, Any], line: int, at: Mapping[str, int] | None = None
+) -> Table:
+    """One table as a dataclass; a string stands for a list of one.
+
+    Args:
+        kind: the dataclass.
+        values: what the table holds.
+        line: of the table.
+        at: the lines of its keys, where they have lines of their own.
+    """
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]  # TypeVar of dataclasses
+    types = typing.get_type_hints(kind)
+    given = dict(values, line=line) if "line" in fields else dict(values)
+    at = at or {}
+    for unknown in given.keys() - fields.keys():
+        known = ", ".join(sorted(fields.keys() - {"line"}))
+        raise ConfigError(
+            f"line {at.get(unknown, line)}: unknown key {unknown!r}; the keys here are {known}"
+        )
+    for name, declared in fields.items():
+        if name in given:
+            given[name] = read_value(name, types[name], given[name], at.get(name, line))
+        elif {declared.default, declared.default_factory} == {dataclasses.MISSING}:
+            raise ConfigError(f"line {line}: the key {name!r} is missing")
+    return kind(**given)
+
+
+def read_value(name: str, expected: Any, value: Any, line: int) -> Any:
+    """A value as a field's type has it."""
+    if expected == tuple[str, ...]:
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            raise ConfigError(f"line {line}: {name} must be a string or a list of strings")
+        return tuple(items)
+    if isinstance(expected, type) and dataclasses.is_dataclass(expected):
+        if not isinstance(value, dict):
+            raise ConfigError(f"line {line}: {name} must be a table")
+        return read_table(expected, value, line)
+    if typing.get_origin(expected) is dict:
+        if not isinstance(value, dict):
+            raise ConfigError(f"line {line}: {name} must be a table")
+        inner = typing.get_args(expected)[1]
+        return {key: read_value(f"{name}.{key}", inner, held, line) for key, held in value.items()}
+    if type(value) is not expected:
+        raise ConfigError(
+            f"line {line}: {name} must be a {expected.__name__}, "
+            f"got {type(value).__name__} {value!r}"
+        )
+    return value
+
+
+def _lines_of(text: str, name: str) -> Iterator[int]:
+    """The line of each inline table in the array `name`; TOML keeps an inline table on one line."""
+    depth = 0
+    for at, line in enumerate(text.splitlines(), start=1):
+        plain = STRING_OR_COMMENT.sub("", line)
+        opens = depth == 0 and plain.replace(" ", "").startswith(f"{name}=[")
+        if opens or depth > 0:
+            nested = 0
+            for character in plain:
+                nested += {"{": 1, "}": -1}.get(character, 0)
+                if character == "{" and nested == 1:
+                    yield at
+            depth += plain.count("[") - plain.count("]")
+            if depth == 0:
+                return
+
+
+def read_rows(source: Source, name: str, kind: type[Table]) -> tuple[Table, ...]:
+    """The rows of an array as dataclasses; ConfigError names the line of a wrong key."""
+    return tuple(read_table(kind, row, line) for row, line in source.rows(name))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, on any CPython."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))

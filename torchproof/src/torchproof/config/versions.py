@@ -1,0 +1,22 @@
+"""Versions as matrix.toml spells them, compared."""
+
+from __future__ import annotations
+
+from torchproof.errors import ConfigError
+
+
+def series(version: str) -> str:
+    """What decides compatibility: "2.13" of "2.13.0", "3.14t" of the free-threaded "3.14.7t"."""
+    freethreaded = "t" if version.endswith("t") else ""
+    return ".".join(version.removesuffix("t").split(".")[:2]) + freethreaded
+
+
+def number(version: str) -> tuple[int, ...]:
+    """A version as numbers, to be compared: "2.13" -> (2, 13); "3.14t" is just above "3.14"."""
+    try:
+        parts = tuple(int(part) for part in version.removesuffix("t").split("."))
+    except ValueError:
+        raise ConfigError(
+            f"{version!r} is no version: expected numbers with points, such as 2.13.0"
+        ) from None
+    return (*parts, 0) if version.endswith("t") else parts
