@@ -93,7 +93,13 @@ def build(name: str, source: Path, target: Path, scratch: Path) -> Path:
     kind = ["--disable-gil"] if name.endswith("t") else []
     shutil.rmtree(target, ignore_errors=True)
     for command in (
-        [source.resolve() / "configure", f"--prefix={target}", "--without-ensurepip", *kind],
+        [
+            source.resolve() / "configure",
+            f"--prefix={target}",
+            "--without-ensurepip",
+            "--disable-test-modules",
+            *kind,
+        ],
         ["make", f"-j{os.environ.get('MAX_JOBS', os.cpu_count() or 1)}"],
         ["make", "altinstall"],
     ):
