@@ -30,7 +30,7 @@ SHIPPED = ("lltm", "torchproof/src", "build_support", "setup.py", "noxfile.py", 
 OF_THE_OP = "tests/op"
 # A file's tests stay in one process, as some share a build; files in the order of their names, or
 # the few long ones would come last. (pytest 9.2 knows no xdist_group: pytest-xdist issue 1386.)
-IN_PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+IN_PARALLEL = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 # A vulnerability that pip-audit knows of and that does no harm here, with the reason.
 ACCEPTED_VULNERABILITIES: dict[str, str] = {}
 # Of a project that the template makes.

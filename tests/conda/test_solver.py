@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from torchproof.conda import facts, metadata, rendered, solving
+import recipe_channel
+from torchproof.conda import facts, rendered, solving
 
 from torchproof import config
 
@@ -19,14 +20,14 @@ SUPPORTED = [
 @pytest.fixture(scope="module")
 def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lltm = [output for output in rendered.outputs("linux-64") if output.name != "lltm-tests"]
-    return metadata.write_channel(
+    return recipe_channel.write_channel(
         tmp_path_factory.mktemp("channel"),
         "linux-64",
         [
-            *metadata.of_recipe(lltm),
-            *metadata.pythons(MATRIX),
-            *metadata.cuda_versions(FACTS.cuda),
-            *metadata.torches(MATRIX, FACTS.cuda),
+            *recipe_channel.of_recipe(lltm),
+            *recipe_channel.pythons(MATRIX),
+            *recipe_channel.cuda_versions(FACTS.cuda),
+            *recipe_channel.torches(MATRIX, FACTS.cuda),
         ],
     )
 

@@ -193,7 +193,7 @@ def package(wheel: Path, target: Target, scratch: Path, channel: Path, glibc: st
         depends=[*depends(unpacked, target), *needs],
         summary=unpacked.distribution.metadata["Summary"],
         compression_level=1,
-        compression_threads=2,
+        compression_threads=os.cpu_count() or 1,
         detect_prefix=False,
     )
     return Path(made.path)

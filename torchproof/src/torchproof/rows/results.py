@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree  # nosec B405
 
@@ -109,12 +110,7 @@ class Result:
     def speedup(self) -> float | None:
         """The geometric mean of the fused backend's speed against eager over all cases."""
         ratios = [s.ratio for s in self.speed if s.backend == "fused"]
-        if not ratios:
-            return None
-        product = 1.0
-        for ratio in ratios:
-            product *= ratio
-        return float(product ** (1 / len(ratios)))
+        return geometric_mean(ratios) if ratios else None
 
 
 def write(folder: Path, result: Result) -> None:
@@ -151,23 +147,10 @@ def read(folder: Path, name: str) -> Result | None:
 
 def begin(row: Row, key: str = "", processor: dict[str, Any] | None = None) -> Result:
     """The result of a row before anything was run."""
-    return Result(
-        id=row.id,
-        torch=row.torch,
-        python=row.python,
-        binding=row.binding,
-        compiler=row.compiler,
-        cuda=row.cuda,
-        packages=row.packages,
-        suite=row.suite,
-        tier=row.tier,
-        reason_for_row=row.reason,
-        key=key,
-        level=row.level,
-        system=row.system,
-        platform=row.platform,
-        processor=processor,
-    )
+    of_row = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
+    del of_row["line"]
+    reason = of_row.pop("reason")
+    return Result(id=row.id, reason_for_row=reason, key=key, processor=processor, **of_row)
 
 
 def kept(folder: Path, placed: Placed) -> Result:

@@ -1,6 +1,6 @@
-"""Channels that hold metadata alone: enough to solve against, nothing to install.
+"""A channel that holds metadata alone: enough to solve against, nothing to install.
 
-They stand for the many builds of torch, Python and CUDA that no one machine has, so that what the
+It stands for the many builds of torch, Python and CUDA that no one machine has, so that what the
 solver chooses beside each of them can be shown.
 """
 
