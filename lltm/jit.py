@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import subprocess
 import sys
 import threading
 import time
@@ -20,10 +21,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lltm import _jit_cuda, _library, backends, ops
+from lltm import _jit_cuda, _jit_watch, _library, backends, ops
 from lltm._jit_cache import Cache
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from filelock import FileLock
 
 NAMESPACE = "lltm_jit"
@@ -121,6 +124,27 @@ def _remove_stale_lock(directory: Path) -> None:
         stale.unlink()
 
 
+@contextlib.contextmanager
+def watched() -> Iterator[None]:
+    """Whatever is started here ends with this process, or when the block is left, at the latest."""
+    if sys.platform != "linux" or not sys.executable:
+        yield
+        return
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    end, hold = os.pipe()
+    command = [sys.executable, "-I", "-S", _jit_watch.__file__, str(end), mark]
+    # A session of its own: the Ctrl-C that ends the build is not meant for it.
+    watch = subprocess.Popen(command, pass_fds=[end], start_new_session=True)
+    os.close(end)
+    os.environ[_jit_watch.VARIABLE] = mark
+    try:
+        yield
+    finally:
+        del os.environ[_jit_watch.VARIABLE]
+        os.close(hold)
+        watch.wait()
+
+
 def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str | None) -> None:
     from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
 
@@ -174,7 +198,8 @@ def _build(cache: Cache, verbose: bool, optimise: tuple[str, ...], gpu: str | No
     _remove_stale_lock(cache.directory)
     if damaged := cache.remove_damaged():
         _say(f"building {', '.join(damaged)} again: damaged since they were built")
-    _compile(cache.directory, verbose, optimise, gpu)
+    with watched():
+        _compile(cache.directory, verbose, optimise, gpu)
     with contextlib.suppress(OSError):  # a full disk: the next call will link again
         cache.note()
 

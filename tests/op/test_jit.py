@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +16,6 @@ from installed_copy import SECONDS, InstalledCopy
 from torch.utils import cpp_extension
 
 from lltm import _jit_cuda, _library, backends, jit
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.subprocess
 
@@ -260,3 +260,42 @@ def test_tensors_on_the_gpu_go_to_the_kernels_built_for_it(
     assert backends._fastest("cuda").name == "jit_cuda"
     monkeypatch.setattr(_library, "_namespaces", {"stable": "lltm", "cuda": "lltm"})
     assert backends._fastest("cuda").name == "cuda"
+
+
+BUILDING = """
+import subprocess, time
+from lltm import jit
+with jit.watched():
+    compiler = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    print(compiler.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_no_compiler_outlives_a_build_that_is_ended(name: str, tmp_path: Path) -> None:
+    build = subprocess.Popen(
+        ["env", "--default-signal=INT", sys.executable, "-c", BUILDING],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert build.stdout is not None
+    compiler = int(build.stdout.readline())
+    build.send_signal(signal.Signals[name])
+    build.communicate(timeout=60)
+    end = time.monotonic() + 5
+    while runs(compiler):
+        assert time.monotonic() < end, "it lives on for 5 s"
+        time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that nobody has waited for yet does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
