@@ -352,6 +352,16 @@ def sanitize(session: nox.Session) -> None:
     session.run("python", "tests/campaign/sanitize.py", *session.posargs)
 
 
+@nox.session
+def faults(session: nox.Session) -> None:
+    """Kill, starve and lock out what runs for long: `-- --minutes 15 --seed 1`, or `--prove`."""
+    install(session, "build", "test")
+    install_torchproof(session, "conda")
+    session.install(f"torch=={TORCH}")
+    install_lltm(session)
+    session.run("python", "tests/campaign/faults.py", *session.posargs)
+
+
 @nox.session(name="sanitize-cuda")
 def sanitize_cuda(session: nox.Session) -> None:
     """Run the CUDA tests under compute-sanitizer's four tools; needs a GPU and nvcc."""

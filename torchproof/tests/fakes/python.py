@@ -33,6 +33,8 @@ def obey(happening: str) -> None:
     """Do as told."""
     if happening == "abort":
         os.abort()
+    if happening == "pause":
+        time.sleep(0.7)
     if happening == "hang":
         time.sleep(600)
     if happening == "fail":
@@ -63,7 +65,7 @@ def load() -> None:
 def test() -> None:
     """Leave a JUnit file and oracle records."""
     happening = told("tests")
-    obey(happening if happening in ("abort", "hang") else "")
+    obey(happening if happening in ("abort", "hang", "pause") else "")
     broken = happening == "fail"
     option("--junitxml").write_text(JUNIT.format('<failure message="no"/>' if broken else ""))
     record = {"backend": "fused", "dtype": "float32", "case": "c", "ulp": 1.5, "eager_ulp": 2.0}

@@ -7,6 +7,9 @@ A process of its own, so that a test can kill it as a user, or the kernel, would
 
 from __future__ import annotations
 
+from torchproof.interrupts import INTERRUPTED  # before the imports that are slow
+
+# isort: split
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +125,7 @@ def main() -> int:
             else:
                 results = run(placed, tools, jobs=jobs, resume=resume)
         except KeyboardInterrupt:
-            return 130
+            return INTERRUPTED
         except (BusyError, OSError) as error:
             print(f"error: {error}")
             return 2
