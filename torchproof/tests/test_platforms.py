@@ -40,7 +40,7 @@ def test_rows_of_another_platform_run_there(platform: str) -> None:
 
 def test_an_unknown_platform_is_rejected() -> None:
     text = config.PATH.read_text(encoding="utf-8").replace(
-        'platform = "linux-aarch64"', 'platform = "linux-riscv64"'
+        'platform = ["linux-aarch64"', 'platform = ["linux-riscv64"'
     )
     (found,) = violations(config.loads(text))
     assert found.rule == "names"

@@ -52,9 +52,10 @@ LD_LIBRARY_PATH={libraries} exec {program} --sysroot={root} "$@"
 
 @dataclass(frozen=True)
 class EmulatedPlatform:
-    """Where what emulates a platform is."""
+    """Where what emulates a platform on a host is."""
 
     emulator: Emulator
+    host: str
 
     @property
     def folder(self) -> Path:
@@ -74,7 +75,7 @@ class EmulatedPlatform:
     @property
     def foreign(self) -> bool:
         """Whether this machine's own compilers do not compile for it."""
-        return self.emulator.platform != this_platform()
+        return self.emulator.platform != self.host
 
 
 def of(matrix: Matrix, platform: str) -> Emulator:
@@ -92,7 +93,8 @@ def of(matrix: Matrix, platform: str) -> Emulator:
 
 def find(matrix: Matrix, machine: Machine) -> Machine:
     """The machine with those that QEMU emulates on it."""
-    emulated = (_find(EmulatedPlatform(emulator), machine) for emulator in matrix.emulators)
+    places = (EmulatedPlatform(emulator, machine.platform) for emulator in matrix.emulators)
+    emulated = (_find(place, machine) for place in places)
     return replace(machine, emulated=tuple(each for each in emulated if each is not None))
 
 
@@ -131,7 +133,7 @@ def fetch(name: str, emulator: Emulator, scratch: Path) -> Path:
     Raises:
         NotOffered: one of them is not to be had.
     """
-    platform = EmulatedPlatform(emulator)
+    platform = EmulatedPlatform(emulator, this_platform())
     platform.folder.mkdir(parents=True, exist_ok=True)
     if not platform.qemu.is_file():
         unpacked = debian.unpack(QEMU_SUITE, ["qemu-user"], scratch / "qemu")
