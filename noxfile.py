@@ -276,7 +276,7 @@ def release_notes(session: nox.Session) -> None:
 
 @nox.session
 def workflows(session: nox.Session) -> None:
-    """Lint .github with zizmor, check-jsonschema and actionlint."""
+    """Lint .github and actions with zizmor, check-jsonschema and actionlint."""
     install(session, "workflows")
     install_torchproof(session)
     session.run("python", "-m", "ci", "lint")

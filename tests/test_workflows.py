@@ -268,12 +268,16 @@ def test_a_linter_that_finds_something_fails(
         "on: push\njobs: {a: {runs-on: ubuntu-latest, steps: [{uses: actions/cache@v5}]}}"
     )
     (github / "dependabot.yml").write_text("version: 2\nupdates: []\n")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "action.yml").write_text("name: a\n")
     monkeypatch.setattr(lint, "GITHUB", github)
     monkeypatch.setattr(lint, "ROOT", tmp_path)
     monkeypatch.setattr(lint, "actionlint", lambda *_: lint.Verdict("actionlint", "not run"))
     said = {verdict.linter: verdict for verdict in lint.lint(tmp_path)}
     assert said["zizmor"].status == "failed"
     assert "unpinned" in said["zizmor"].words
+    assert said["check-jsonschema, actions"].status == "failed"
+    assert "'runs' is a required property" in said["check-jsonschema, actions"].words
 
 
 def test_actionlint_that_cannot_be_had_is_not_run(
