@@ -43,7 +43,7 @@ def actions() -> list[str]:
 def lint(scratch: Path) -> list[Verdict]:
     """Run every linter that can be had; `scratch` is where npm may install."""
     files = workflows()
-    schema = ["check-jsonschema", "--quiet", "--builtin-schema"]
+    schema = ["check-jsonschema", "--builtin-schema"]
     offered = actions()
     zizmor = ["zizmor", "--offline", "--quiet", "--pedantic", str(GITHUB), *offered]
     return [
