@@ -20,9 +20,11 @@
 //     forward(z, state, scalars), backward(saved, old_state, new_state, grad_state, scalars)
 //   };
 //
-// V is float or double on a GPU and a SIMD vector on a CPU; Math has the elementary functions for
-// it. The text includes nothing and opens no namespace: it is read here for its constants and again
-// by each kernel set, for that set's processors.
+// V is float or double on a GPU and a SIMD vector on a CPU. Math has sigmoid, tanh, elu,
+// elu_with_derivative, exp, expm1, log, log1p, softplus, log_sigmoid, sqrt, abs, maximum and
+// minimum for it; a comparison gives a mask for `mask ? a : b`. The text includes nothing and opens
+// no namespace: it is read here for its constants and again by each kernel set, for that set's
+// processors.
 #pragma once
 
 #include <array>

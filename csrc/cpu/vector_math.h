@@ -24,6 +24,18 @@ struct Constants<float> {
   // (expm1(r) - r) / r^2 for |r| <= ln(2) / 2
   static constexpr float kExpm1[] = {0.5f,          0.16666667f,   0.041666463f,
                                      0.0083333105f, 0.0013933731f, 0.00019891080f};
+  static constexpr float kLinear = 0x1p-25f;    // expm1 of less is x
+  static constexpr int kHalfRoot = 0x3f3504f3;  // sqrt(1/2), as bits
+  static constexpr int kMantissaBits = 0x7fffff;
+  static constexpr float kSmallest = 0x1p-126f;  // normal number
+  static constexpr int kRaise = 25;
+  static constexpr float kRaised = 0x1p25f;
+  static constexpr float kLogLn2High = 0x1.62e3p-1f;  // few bits, so that k * kLogLn2High is exact
+  static constexpr float kLogLn2Low = 0x1.2fefa2p-17f;
+  // (log(1 + f) - 2 s) / s with s = f / (2 + f), in powers of s^2, for 1 + f from sqrt(1/2) to
+  // sqrt(2); FreeBSD's
+  static constexpr float kLog[] = {0xaaaaaa.0p-24f, 0xccce13.0p-25f, 0x91e9ee.0p-25f,
+                                   0xf89e26.0p-26f};
 };
 
 template <>
@@ -43,6 +55,18 @@ struct Constants<double> {
       0x1.0000000000000p-1,  0x1.5555555555557p-3,  0x1.5555555555556p-5,  0x1.11111111100bep-7,
       0x1.6c16c16c162c3p-10, 0x1.a01a01abf85abp-13, 0x1.a01a01a6e1e2ap-16, 0x1.71de01fdbf9cap-19,
       0x1.27e4db46cddd1p-22, 0x1.af4e554377204p-26, 0x1.1f7340dbc337ep-29};
+  static constexpr double kLinear = 0x1p-54;
+  static constexpr int64_t kHalfRoot = 0x3fe6a09e667f3bcd;
+  static constexpr int64_t kMantissaBits = 0xfffffffffffff;
+  static constexpr double kSmallest = 0x1p-1022;
+  static constexpr int kRaise = 54;
+  static constexpr double kRaised = 0x1p54;
+  static constexpr double kLogLn2High = 6.93147180369123816490e-01;
+  static constexpr double kLogLn2Low = 1.90821492927058770002e-10;
+  static constexpr double kLog[] = {6.666666666666735130e-01, 3.999999999940941908e-01,
+                                    2.857142874366239149e-01, 2.222219843214978396e-01,
+                                    1.818357216161805012e-01, 1.531383769920937332e-01,
+                                    1.479819860511658591e-01};
 };
 
 template <class T, int N, class V>
@@ -218,19 +242,3 @@ LLTM_INLINE Elu<V> elu_of(V x, T alpha) {
   const auto negative = exp_of_negative<T>(clamp_high(x, T(0)));
   return {x > T(0) ? x : negative.expm1 * alpha, x > T(0) ? broadcast(T(1)) : negative.exp * alpha};
 }
-
-// The functions a gate functor calls, for both vector types.
-struct VectorMath {
-  static LLTM_INLINE VFloat sigmoid(VFloat x) { return sigmoid_of<float>(x); }
-  static LLTM_INLINE VDouble sigmoid(VDouble x) { return sigmoid_of<double>(x); }
-  static LLTM_INLINE VFloat tanh(VFloat x) { return tanh_of<float>(x); }
-  static LLTM_INLINE VDouble tanh(VDouble x) { return tanh_of<double>(x); }
-  static LLTM_INLINE VFloat elu(VFloat x, float alpha) { return elu_of(x, alpha).value; }
-  static LLTM_INLINE VDouble elu(VDouble x, double alpha) { return elu_of(x, alpha).value; }
-  static LLTM_INLINE Elu<VFloat> elu_with_derivative(VFloat x, float alpha) {
-    return elu_of(x, alpha);
-  }
-  static LLTM_INLINE Elu<VDouble> elu_with_derivative(VDouble x, double alpha) {
-    return elu_of(x, alpha);
-  }
-};

@@ -44,6 +44,39 @@ struct DeviceMath {
     if (x > 0.0) return {x, 1.0};
     return {alpha * ::expm1(x), alpha * ::exp(x)};
   }
+
+  static LLTM_HOST_DEVICE float exp(float x) { return expf(x); }
+  static LLTM_HOST_DEVICE double exp(double x) { return ::exp(x); }
+  static LLTM_HOST_DEVICE float expm1(float x) { return expm1f(x); }
+  static LLTM_HOST_DEVICE double expm1(double x) { return ::expm1(x); }
+  static LLTM_HOST_DEVICE float log(float x) { return logf(x); }
+  static LLTM_HOST_DEVICE double log(double x) { return ::log(x); }
+  static LLTM_HOST_DEVICE float log1p(float x) { return log1pf(x); }
+  static LLTM_HOST_DEVICE double log1p(double x) { return ::log1p(x); }
+  static LLTM_HOST_DEVICE float sqrt(float x) { return sqrtf(x); }
+  static LLTM_HOST_DEVICE double sqrt(double x) { return ::sqrt(x); }
+  static LLTM_HOST_DEVICE float abs(float x) { return fabsf(x); }
+  static LLTM_HOST_DEVICE double abs(double x) { return ::fabs(x); }
+
+  // NaN where either is, as torch has it.
+  template <class V>
+  static LLTM_HOST_DEVICE V maximum(V x, V y) {
+    return x > y || x != x ? x : y;
+  }
+  template <class V>
+  static LLTM_HOST_DEVICE V minimum(V x, V y) {
+    return x < y || x != x ? x : y;
+  }
+
+  // log(1 + exp(x)) without overflow.
+  template <class V>
+  static LLTM_HOST_DEVICE V softplus(V x) {
+    return maximum(x, V(0)) + log1p(exp(-abs(x)));
+  }
+  template <class V>
+  static LLTM_HOST_DEVICE V log_sigmoid(V x) {
+    return minimum(x, V(0)) - log1p(exp(-abs(x)));
+  }
 };
 
 }  // namespace lltm::cuda

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils import cpp_extension
 
-from lltm import jit
+from lltm import _library, jit
 
 FUNCTORS = Path(__file__).with_name("cell_functors")
 TARGET = "-DTORCH_TARGET_VERSION=0x020a000000000000"
@@ -60,16 +60,39 @@ LSTM = AnyCell("lstm", "HandLstm", states=2, gates=4, split=False, step=lstm)
 GRU = AnyCell("gru", "HandGru", states=1, gates=3, split=True, step=gru)
 
 
-def build(header: Path, struct: str, namespace: str, folder: Path) -> Any:
-    """The ops of a functor, compiled for this processor alone; returns their namespace."""
+def only(kernel_set: str) -> str:
+    """The flag that chooses it whatever the processor."""
+    return f"-DLLTM_ONLY_KERNEL_SET=k{kernel_set.capitalize()}"
+
+
+def unavailable_reason() -> str | None:
+    """Why no functor can be compiled here, or None."""
+    if _library.release(torch.__version__) < (2, 10):
+        return "its binding needs the stable headers of torch 2.10 or newer"
+    try:
+        subprocess.run(
+            [cpp_extension.get_cxx_compiler(), "--version"], capture_output=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "there is no C++ compiler"
+    return None
+
+
+def build(
+    header: Path, struct: str, namespace: str, folder: Path, kernel_set: str | None = None
+) -> Any:
+    """The ops of a functor, in one set of kernels or this processor's; returns their namespace."""
     csrc = jit.source_directory()
     flags = [
         *("-std=c++17", "-O2", "-w", "-fPIC", "-shared", "-fvisibility=hidden", TARGET),
         *(f"-DLLTM_NAMESPACE={namespace}", f"-DLLTM_CELL={struct}"),
         f'-DLLTM_CELL_HEADER="{header}"',
-        *jit.kernel_flags(),
+        *(jit.kernel_flags() if kernel_set is None else [only(kernel_set)]),
     ]
-    sources = [str(csrc / name) for name in ("stable/any_binding.cpp", *jit.kernel_sources())]
+    kernels = jit.kernel_sources()
+    if kernel_set is not None:
+        kernels = ("cpu/kernels.cpp", "cpu/amx.cpp", f"cpu/kernels_{kernel_set}.cpp")
+    sources = [str(csrc / name) for name in ("stable/any_binding.cpp", *kernels)]
     library = folder / f"{namespace}.so"
     command = [
         *(cpp_extension.get_cxx_compiler(), *flags, *sources, "-o", str(library)),

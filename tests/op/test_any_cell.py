@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from any_cell import FUNCTORS, GRU, LSTM, AnyCell, build, unroll
+from any_cell import FUNCTORS, GRU, LSTM, AnyCell, build, unavailable_reason, unroll
 from torch import Tensor
-from torch.utils import cpp_extension
-
-from lltm import _library
 
 pytestmark = pytest.mark.subprocess
 
@@ -24,17 +21,6 @@ TOLERANCE = {
     torch.bfloat16: 5e-2,
     torch.float16: 1e-2,
 }
-
-
-def unavailable_reason() -> str | None:
-    """Why no functor can be compiled here, or None."""
-    if _library.release(torch.__version__) < (2, 10):
-        return "its binding needs the stable headers of torch 2.10 or newer"
-    try:
-        cpp_extension.check_compiler_ok_for_platform(cpp_extension.get_cxx_compiler())
-    except OSError:
-        return "there is no C++ compiler"
-    return None
 
 
 @pytest.fixture(scope="module", params=CELLS.values(), ids=list(CELLS))

@@ -1,0 +1,201 @@
+// The functions that a cell's functor calls, for both vector types; errors as in vector_math.h.
+// Included like simd.h.
+#pragma once
+
+template <class V>
+struct ElementOf;
+template <>
+struct ElementOf<VFloat> {
+  using type = float;
+  using bits = VInt;
+};
+template <>
+struct ElementOf<VDouble> {
+  using type = double;
+  using bits = VLong;
+};
+template <class V>
+using element_t = typename ElementOf<V>::type;
+
+// exp(x) = 2^n (1 + q); of any x, subnormal and infinite results included.
+template <class V>
+LLTM_INLINE V exp_of(V x) {
+  using T = element_t<V>;
+  using C = Constants<T>;
+  const auto [n, r, tail] = reduce<T>(clamp_high(clamp_low(x, C::kLowest), C::kHighest));
+  // 2^n in two factors, for it may be out of range where the result is not.
+  const auto half = n >> 1;
+  const V first = bit_cast<V>((half + C::kBias) << C::kMantissa);
+  const V second = bit_cast<V>((n - half + C::kBias) << C::kMantissa);
+  return (T(1) + (r + tail)) * first * second;
+}
+
+// 2 (2^(n - 1) q + (2^(n - 1) - 1/2)), which is in range wherever the result is.
+template <class V>
+LLTM_INLINE V expm1_of(V x) {
+  using T = element_t<V>;
+  using C = Constants<T>;
+  const auto [n, r, tail] = reduce<T>(clamp_high(clamp_low(x, C::kSaturated), C::kHighest));
+  const V scale = bit_cast<V>((n + (C::kBias - 1)) << C::kMantissa);
+  const auto q = exact_sum(r, tail);
+  const auto sum = exact_sum(scale - T(0.5), scale * q.value);
+  const V result = T(2) * (sum.value + (sum.low + scale * q.low));
+  return absolute(x) < C::kLinear ? x : result;
+}
+
+// x = 2^k (1 + f) with 1 + f from sqrt(1/2) to sqrt(2).
+template <class V>
+struct Significand {
+  V k;
+  V f;
+};
+
+template <class V>
+LLTM_INLINE Significand<V> significand_of(V x) {
+  using T = element_t<V>;
+  using C = Constants<T>;
+  using I = typename ElementOf<V>::bits;
+  const I one = bit_cast<I>(broadcast(T(1)));
+  const I bits = bit_cast<I>(x) + (one - C::kHalfRoot);
+  const I k = (bits >> C::kMantissa) - C::kBias;
+  const V m = bit_cast<V>((bits & C::kMantissaBits) + C::kHalfRoot);
+  const I round = bit_cast<I>(broadcast(C::kRound));
+  return {bit_cast<V>(k + round) - C::kRound, m - T(1)};
+}
+
+// log(1 + f) + k log(2) + low, as FreeBSD's libm adds them.
+template <class V>
+LLTM_INLINE V log_of(const Significand<V>& of, V low) {
+  using T = element_t<V>;
+  using C = Constants<T>;
+  const V s = of.f / (T(2) + of.f), z = s * s;
+  const V half_square = T(0.5) * of.f * of.f;
+  const V rest = s * (half_square + z * polynomial(C::kLog, z)) + (of.k * C::kLogLn2Low + low);
+  return of.k * C::kLogLn2High - ((half_square - rest) - of.f);
+}
+
+template <class V>
+LLTM_INLINE V log_of(V x) {
+  using T = element_t<V>;
+  using C = Constants<T>;
+  const auto tiny = x < C::kSmallest;
+  auto of = significand_of(tiny ? x * C::kRaised : x);
+  of.k = tiny ? of.k - T(C::kRaise) : of.k;
+  V result = log_of(of, V{});
+  result = x < T(__builtin_inf()) ? result : x;
+  result = x == T(0) ? broadcast(T(-__builtin_inf())) : result;
+  return x < T(0) ? broadcast(T(__builtin_nan(""))) : result;
+}
+
+// log of 1 + x with what is rounded off that sum.
+template <class V>
+LLTM_INLINE V log1p_of(V x) {
+  using T = element_t<V>;
+  const V sum = x + T(1);
+  const auto direct = (x > T(-0.2928)) & (x < T(0.4142));
+  const V lost = x > T(1) ? T(1) - (sum - x) : x - (sum - T(1));
+  auto of = significand_of(sum);
+  of.k = direct ? V{} : of.k;
+  of.f = direct ? x : of.f;
+  V result = log_of(of, direct ? V{} : lost / sum);
+  result = x < T(__builtin_inf()) ? result : x;
+  result = x == T(-1) ? broadcast(T(-__builtin_inf())) : result;
+  result = x < T(-1) ? broadcast(T(__builtin_nan(""))) : result;
+  return x == T(0) ? x : result;
+}
+
+// NaN where either is, as torch has it.
+template <class V>
+LLTM_INLINE V maximum_of(V x, V y) {
+  return (x > y) | (x != x) ? x : y;
+}
+template <class V>
+LLTM_INLINE V minimum_of(V x, V y) {
+  return (x < y) | (x != x) ? x : y;
+}
+
+// log(1 + exp(x)) without overflow.
+template <class V>
+LLTM_INLINE V softplus_of(V x) {
+  return maximum_of(x, V{}) + log1p_of(exp_of(negative(x)));
+}
+template <class V>
+LLTM_INLINE V log_sigmoid_of(V x) {
+  return minimum_of(x, V{}) - log1p_of(exp_of(negative(x)));
+}
+
+#if defined(__x86_64__) && LLTM_VECTOR_BYTES == 64
+LLTM_INLINE VFloat square_root(VFloat x) { return (VFloat)_mm512_sqrt_ps((__m512)x); }
+LLTM_INLINE VDouble square_root(VDouble x) { return (VDouble)_mm512_sqrt_pd((__m512d)x); }
+#elif defined(__x86_64__) && LLTM_VECTOR_BYTES == 32
+LLTM_INLINE VFloat square_root(VFloat x) { return (VFloat)_mm256_sqrt_ps((__m256)x); }
+LLTM_INLINE VDouble square_root(VDouble x) { return (VDouble)_mm256_sqrt_pd((__m256d)x); }
+#elif defined(__x86_64__)
+LLTM_INLINE VFloat square_root(VFloat x) { return (VFloat)_mm_sqrt_ps((__m128)x); }
+LLTM_INLINE VDouble square_root(VDouble x) { return (VDouble)_mm_sqrt_pd((__m128d)x); }
+#else
+template <class V>
+LLTM_INLINE V square_root(V x) {
+  for (int i = 0; i < VectorOf<element_t<V>>::width; ++i) x[i] = __builtin_sqrt(x[i]);
+  return x;
+}
+#endif
+
+struct VectorMath {
+  template <class V>
+  static LLTM_INLINE V sigmoid(V x) {
+    return sigmoid_of<element_t<V>>(x);
+  }
+  template <class V>
+  static LLTM_INLINE V tanh(V x) {
+    return tanh_of<element_t<V>>(x);
+  }
+  template <class V, class Scalar>
+  static LLTM_INLINE V elu(V x, Scalar alpha) {
+    return elu_of(x, alpha).value;
+  }
+  template <class V, class Scalar>
+  static LLTM_INLINE Elu<V> elu_with_derivative(V x, Scalar alpha) {
+    return elu_of(x, alpha);
+  }
+  template <class V>
+  static LLTM_INLINE V exp(V x) {
+    return exp_of(x);
+  }
+  template <class V>
+  static LLTM_INLINE V expm1(V x) {
+    return expm1_of(x);
+  }
+  template <class V>
+  static LLTM_INLINE V log(V x) {
+    return log_of(x);
+  }
+  template <class V>
+  static LLTM_INLINE V log1p(V x) {
+    return log1p_of(x);
+  }
+  template <class V>
+  static LLTM_INLINE V softplus(V x) {
+    return softplus_of(x);
+  }
+  template <class V>
+  static LLTM_INLINE V log_sigmoid(V x) {
+    return log_sigmoid_of(x);
+  }
+  template <class V>
+  static LLTM_INLINE V sqrt(V x) {
+    return square_root(x);
+  }
+  template <class V>
+  static LLTM_INLINE V abs(V x) {
+    return absolute(x);
+  }
+  template <class V>
+  static LLTM_INLINE V maximum(V x, V y) {
+    return maximum_of(x, y);
+  }
+  template <class V>
+  static LLTM_INLINE V minimum(V x, V y) {
+    return minimum_of(x, y);
+  }
+};

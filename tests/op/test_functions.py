@@ -1,0 +1,148 @@
+"""Each function that a cell's functor may call, in every instruction set of this processor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import bounds
+import mpmath
+import pytest
+import torch
+from any_cell import FUNCTORS, build, unavailable_reason
+from mpmath import mp
+from torch import Tensor
+from torch.nn import functional
+
+from lltm import jit
+
+pytestmark = pytest.mark.subprocess
+
+STATES, X, Y = 16, 14, 15
+"""As cell_functors/functions.inc has them."""
+EXACT: dict[str, Callable[[Any], Any]] = {
+    "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
+    "tanh": mp.tanh,
+    "elu": lambda x: x if x > 0 else mp.expm1(x),
+    "elu'": lambda x: mp.mpf(1) if x > 0 else mp.exp(x),
+    "exp": mp.exp,
+    "expm1": mp.expm1,
+    "log": mp.log,
+    "log1p": mp.log1p,
+    "softplus": lambda x: mp.log1p(mp.exp(x)),
+    "log_sigmoid": lambda x: -mp.log1p(mp.exp(-x)),
+    "sqrt": mp.sqrt,
+}
+"""In the order of the states."""
+TORCH: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "elu": functional.elu,
+    "exp": torch.exp,
+    "expm1": torch.expm1,
+    "log": torch.log,
+    "log1p": torch.log1p,
+    "softplus": functional.softplus,
+    "log_sigmoid": functional.logsigmoid,
+    "sqrt": torch.sqrt,
+    "abs": torch.abs,
+}
+FROM = {"log": 0.0, "sqrt": 0.0, "log1p": -1.0}
+"""What a function takes nothing below of."""
+NAMES = (*EXACT, "abs", "maximum", "minimum")
+SETS = ("baseline", *(["avx2"] if jit.kernel_set() != "baseline" else []))
+SETS += ("avx512",) if jit.kernel_set() == "avx512" else ()
+DTYPES = (torch.float32, torch.float64)
+
+
+@pytest.fixture(scope="module", params=SETS)
+def ops(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    if reason := unavailable_reason():
+        pytest.skip(f"not run: {reason}")
+    folder = tmp_path_factory.mktemp(request.param)
+    header = FUNCTORS / "functions.inc"
+    namespace = f"lltm_test_functions_{request.param}"
+    return build(header, "Functions", namespace, folder, kernel_set=request.param)
+
+
+def results(ops: Any, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """Each function of x, or of x and y; a vector and a tail at a time."""
+    width = 23
+    rows = -(-x.numel() // width)
+    states = x.new_ones(STATES, rows * width)
+    states[X, : x.numel()] = x
+    states[Y, : x.numel()] = y
+    input, weights = x.new_zeros(1, rows, 0), x.new_zeros(width, width)
+    given = (input, weights, None, states.view(STATES, rows, width), [], None, None)
+    _, last = ops.sequence(*given)
+    return dict(zip(NAMES, last.reshape(STATES, -1)[:, : x.numel()], strict=False))
+
+
+def samples(dtype: torch.dtype, lowest: float) -> Tensor:
+    """Small, middling and large ones of either sign, and those near where a function turns."""
+    generator = torch.Generator().manual_seed(0)
+    count = 150
+    range_ = math.log(torch.finfo(dtype).max)
+
+    def uniform(low: float, high: float) -> Tensor:
+        return torch.rand(count, generator=generator, dtype=torch.float64) * (high - low) + low
+
+    sign = torch.where(uniform(-1, 1) < 0, -1.0, 1.0)
+    exponents = math.log2(torch.finfo(dtype).tiny), math.log2(torch.finfo(dtype).max)
+    every = [
+        *(uniform(-most, most) for most in (0.8, 2, 20, range_)),
+        sign * torch.exp2(uniform(*exponents)),
+        sign * torch.exp2(uniform(exponents[0], 0)),
+        1 + sign * torch.exp2(uniform(math.log2(torch.finfo(dtype).eps), 0)),
+        torch.exp2(uniform(math.log2(torch.finfo(dtype).eps), 0)) - 1,
+    ]
+    found = torch.cat(every).to(dtype)
+    return found[found > lowest]
+
+
+def error(got: float, exact: Any, dtype: torch.dtype) -> float:
+    """In ulp of the exact number."""
+    if exact == 0:
+        return 0.0 if got == 0 else math.inf
+    info = torch.finfo(dtype)
+    exponent = int(mp.floor(mp.log(abs(exact), 2)))
+    ulp = mpmath.ldexp(mpmath.mpf(info.eps), exponent)
+    return float(
+        abs(mpmath.mpf(got) - exact) / max(ulp, mpmath.mpf(info.smallest_normal) * info.eps)
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", EXACT)
+def test_it_is_within_its_bound(ops: Any, name: str, dtype: torch.dtype) -> None:
+    x = samples(dtype, FROM.get(name, -math.inf))
+    largest = torch.finfo(dtype).max
+    with mp.workprec(200):
+        for at, got in zip(x.tolist(), results(ops, x, x)[name].tolist(), strict=True):
+            exact = EXACT[name](mpmath.mpf(at))
+            if abs(exact) > largest:
+                assert abs(got) >= largest, (at, got)
+            else:
+                assert error(got, exact, dtype) <= bounds.MATHS, (at, got, mp.nstr(exact, 20))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", TORCH)
+def test_special_numbers_are_torchs(ops: Any, name: str, dtype: torch.dtype) -> None:
+    large = torch.finfo(dtype).max
+    x = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, large, -large, -2.0])
+    got, expected = results(ops, x.to(dtype), x.to(dtype))[name], TORCH[name](x.to(dtype))
+    torch.testing.assert_close(got, expected, equal_nan=True)
+    if name != "elu":  # whose value at -0 is 0
+        number = ~expected.isnan()
+        assert torch.equal(got[number].signbit(), expected[number].signbit())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_nan_is_the_largest_and_the_smallest(ops: Any, dtype: torch.dtype) -> None:
+    numbers = torch.tensor([1.0, -2.0, math.nan, math.inf, -math.inf], dtype=dtype)
+    x, y = numbers.repeat_interleave(5), numbers.repeat(5)
+    got = results(ops, x, y)
+    torch.testing.assert_close(got["maximum"], torch.maximum(x, y), equal_nan=True, rtol=0, atol=0)
+    torch.testing.assert_close(got["minimum"], torch.minimum(x, y), equal_nan=True, rtol=0, atol=0)
