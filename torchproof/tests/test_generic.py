@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,32 @@ def test_a_folder_without_a_project_says_what_to_do(tmp_path: Path) -> None:
     write(tmp_path, WHOLE)
     (tmp_path / "csrc" / "cpu").mkdir(parents=True)
     assert config.find_root(tmp_path / "csrc" / "cpu") == tmp_path
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torchproof", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_readmes_project_needs_nothing_else_to_be_checked(tmp_path: Path) -> None:
+    (text,) = re.findall(
+        r"^```toml\n(.*?)^```", (DISTRIBUTION / "README.md").read_text(), re.M | re.S
+    )
+    write(tmp_path, text)
+    for command in ("--write", "check", "list"):
+        done = run(tmp_path, command)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [(("release", "check"), "decay/version.py"), (("conda", "--write"), "[conda]")],
+)
+def test_what_a_project_lacks_is_one_line(
+    tmp_path: Path, command: tuple[str, ...], missing: str
+) -> None:
+    write(tmp_path, 'stable = { target = "2.10", headers = "2.13" }\n' + WHOLE)
+    done = run(tmp_path, *command)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert missing in line

@@ -74,18 +74,20 @@ def test_what_is_committed_is_what_matrix_toml_makes() -> None:
     assert [line for maker in made.makers() for line in maker.check()] == []
 
 
+@pytest.mark.parametrize("text", ["another", None])
 def test_a_copy_that_differs_from_its_original_is_named_and_written_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
 ) -> None:
     (copy, *_) = config.load().copies
     differing = tmp_path / copy.path
     differing.parent.mkdir(parents=True)
-    differing.write_text("another")
+    if text is not None:
+        differing.write_text(text)
     matrix = config.load()
     monkeypatch.setattr(config, "load", lambda: matrix)
     monkeypatch.setattr(config, "ROOT", tmp_path)
     (told,) = copies.check()
-    assert told.startswith(f"{copy.path}: differs")
+    assert told.startswith(f"{copy.path}: is not the file")
     copies.write()
     assert copies.check() == ()
 

@@ -81,7 +81,7 @@ def test_a_tier_without_its_newest_torch_is_caught() -> None:
         '  { version = "2.15.0", pythons = ["3.11", "3.12", "3.13", "3.14"] } ]\n'
     )
     pinned = TEXT.replace('torch = "newest"', 'torch = "2.15"')
-    pinned = pinned.replace('torch = "all"', 'torch = "2.13"').replace(', "3.15"],', "],")
+    pinned = pinned.replace('torch = "all"', 'torch = "2.13"').replace(', "3.15", "3.15t"],', "],")
     text = pinned.replace("stable = {", f"{newer}stable = {{", 1)
     assert {rule for _, rule in broken_by(text)} == {"tier-spans-torch"}
 

@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 
+from torchproof.errors import TorchproofError
+
 RUN = "torchproof.matrix"
 # As a shell reports a program that SIGPIPE has ended.
 BROKEN_PIPE = 128 + signal.SIGPIPE
@@ -65,4 +67,7 @@ def main(argv: list[str] | None = None) -> int:
         # The interpreter flushes standard output once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except (TorchproofError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return code

@@ -23,10 +23,10 @@ def write() -> None:
 
 
 def check() -> tuple[str, ...]:
-    """Each copy that differs from its original, in one sentence."""
+    """Each copy that is missing or differs from its original, in one sentence."""
     return tuple(
-        f"{path}: differs from the file of torchproof that it copies; edit that one and run "
+        f"{path}: is not the file of torchproof that it copies; edit that one and run "
         "`nox -s matrix -- --write`"
         for path, text in _texts().items()
-        if (config.ROOT / path).read_text(encoding="utf-8") != text
+        if not (copy := config.ROOT / path).is_file() or copy.read_text(encoding="utf-8") != text
     )

@@ -25,12 +25,15 @@ class Maker(Protocol):
 
 
 def makers() -> tuple[Maker, ...]:
-    """Every module that makes files.
+    """Every module that makes files of this project.
 
     Raises:
         ConfigError: matrix.toml names a module that the project does not have.
     """
-    return (readme, variants, copies, *map(_module, config.project().made))
+    project = config.project()
+    recipe = [variants] if project.conda.packages else []
+    tables = [readme] if readme.has_tables() else []
+    return (*tables, *recipe, copies, *map(_module, project.made))
 
 
 def _module(name: str) -> Maker:

@@ -155,6 +155,12 @@ def render(matrix: Matrix, records: Sequence[Record], text: str) -> str:
     return f"{head}{begin}\n{tables(matrix, records)}{end}{tail}"
 
 
+def has_tables() -> bool:
+    """Whether the project's README has a mark of the tables."""
+    text = PATH.read_text(encoding="utf-8") if PATH.is_file() else ""
+    return BEGIN in text or END in text
+
+
 def write() -> None:
     """Write the committed README."""
     text = PATH.read_text(encoding="utf-8")
