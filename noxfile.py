@@ -110,21 +110,13 @@ def dev(session: nox.Session) -> None:
 
 @nox.session(python="3.11")  # atheris has wheels for few CPythons
 def fuzz(session: nox.Session) -> None:
-    """Fuzz the raw ops and what reads strangers' files: `-- MINUTES SEED`; crashes become tests."""
-    defaults = ("10", "1")
-    minutes, seed = (*session.posargs, *defaults[len(session.posargs) :])
-    targets, tests = ("elf", "wheel", "matrix"), 6
+    """Fuzz the raw ops and the readers of files: `-- --minutes 10 --seed 1`, or `--prove`."""
     install(session, "build", "test", "fuzz")
     install_torchproof(session)
     session.install(f"torch=={TORCH}")
     install_lltm(session)
-    session.run("pytest", "torchproof/tests/test_crashes.py")
-    part = int(float(minutes) * 60 / (len(targets) + 1))
-    for target in targets:
-        options = ("--seconds", str(part), "--seed", seed)
-        session.run("python", "torchproof/fuzz/readers.py", target, *options)
-    more = {"LLTM_FUZZ_SECONDS": str(part / tests), "LLTM_FUZZ_SEED": seed}
-    session.run("pytest", "tests/op/test_fuzz.py", env=more)
+    session.run("pytest", "torchproof/tests/test_crashes.py", "-k", "not planted")
+    session.run("python", "tests/campaign/fuzz.py", *session.posargs)
 
 
 @nox.session

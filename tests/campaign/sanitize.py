@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from record import ROOT, Record
+
 TESTS = ROOT / "tests" / "op"
 SOURCES = ("build_support", "csrc", "lltm", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 ADDRESS = ("test_equivalence", "test_errors", "test_fuzz", "test_modules", "test_properties")
@@ -156,12 +158,28 @@ def run(
         return subprocess.CompletedProcess(command, 124, output)
 
 
-def search(variant: Variant, folder: Path, seconds: float, seed: int) -> bool:
-    """Run a variant's files in the seed's order until its budget ends; whether all is well."""
+@dataclass(frozen=True)
+class Searched:
+    """What a variant's search ran and found."""
+
+    passed: int
+    findings: tuple[str, ...]
+    not_run: tuple[str, ...]
+
+
+def tests_passed(output: str) -> int:
+    """The tests that pytest's last line counts."""
+    found = re.search(r"(\d+) passed", output)
+    return int(found[1]) if found else 0
+
+
+def search(variant: Variant, folder: Path, seconds: float, seed: int) -> Searched:
+    """Run a variant's files in the seed's order until its budget ends."""
     site = build(variant, folder)
     tests = list(variant.tests)
     random.Random(seed).shuffle(tests)
-    end, ran = time.monotonic() + seconds, []
+    end, ran, passed = time.monotonic() + seconds, [], 0
+    findings: list[str] = []
     for test in tests:
         left = end - time.monotonic()
         if left <= 0:
@@ -171,14 +189,16 @@ def search(variant: Variant, folder: Path, seconds: float, seed: int) -> bool:
             break
         if done.returncode:
             print(done.stdout)
-            print(f"{variant.name}: {test} failed with {done.returncode} (seed {seed})")
-            return False
+            findings.append(f"{variant.name}: {test} failed with {done.returncode}")
+            break
         ran.append(test)
-    rest = [test for test in tests if test not in ran]
-    print(f"{variant.name}: {len(ran)} of {len(tests)} files, no finding (seed {seed})")
-    if rest:
-        print(f"{variant.name}: not run within the budget: {', '.join(rest)}")
-    return bool(ran)
+        passed += tests_passed(done.stdout)
+    rest = [] if findings else [test for test in tests if test not in ran]
+    not_run = tuple(f"{variant.name}: {test}: no time left" for test in rest)
+    for line in (*findings, *not_run):
+        print(line)
+    print(f"{variant.name}: {len(ran)} of {len(tests)} files, {passed} tests passed (seed {seed})")
+    return Searched(passed, tuple(findings), not_run)
 
 
 def prove(variant: Variant, folder: Path, seconds: float) -> bool:
@@ -199,19 +219,30 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20.0, help="of tests, in all")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the files")
     parser.add_argument("--prove", action="store_true", help="plant a bug for each sanitizer")
+    parser.add_argument("--record", action="store_true", help="keep the figures in docs/campaigns")
     parser.add_argument("--only", choices=[v.name for v in VARIANTS], help="one variant")
     options = parser.parse_args()
     chosen = [v for v in VARIANTS if options.only in (None, v.name)]
     share = 60 * options.minutes / len(chosen)
-    well = True
-    for variant in chosen:
-        folder = ROOT / "build" / "sanitize" / variant.name
+    folders = {variant: ROOT / "build" / "sanitize" / variant.name for variant in chosen}
+    for folder in folders.values():
         shutil.rmtree(folder, ignore_errors=True)
-        if options.prove:
-            well = prove(variant, folder, share) and well
-        else:
-            well = search(variant, folder, share, options.seed) and well
-    return 0 if well else 1
+    if options.prove:
+        found = [prove(variant, folder, share) for variant, folder in folders.items()]
+        return 0 if all(found) else 1
+    searched = [search(v, folder, share, options.seed) for v, folder in folders.items()]
+    record = Record(
+        campaign="sanitize",
+        seed=options.seed,
+        minutes=options.minutes,
+        cases=sum(each.passed for each in searched),
+        unit="tests under a sanitizer",
+        findings=tuple(line for each in searched for line in each.findings),
+        not_run=tuple(line for each in searched for line in each.not_run),
+        figures={v.name: each.passed for v, each in zip(chosen, searched, strict=True)},
+    )
+    print(record.write(commit=options.record))
+    return 0 if all(each.passed and not each.findings for each in searched) else 1
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """Arbitrary arguments at the raw ops give the reference's results or errors, never a crash.
 
-The same cases each time; more of them, from LLTM_FUZZ_SEED on, for LLTM_FUZZ_SECONDS a test.
+The same cases each time; more of them, from LLTM_FUZZ_SEED on, for LLTM_FUZZ_SECONDS a test. Each
+test appends how many it took to the file LLTM_FUZZ_LOG.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from functools import wraps
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cases
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MORE_S = float(os.environ.get("LLTM_FUZZ_SECONDS", "0"))
+LOG = os.environ.get("LLTM_FUZZ_LOG")
 SEED = int(os.environ.get("LLTM_FUZZ_SEED", "1"))
 OPS = ("cell", "sequence")
 NO_BIAS = "needs_input_grad asks for the gradient of bias, which is None"
@@ -82,12 +86,23 @@ def nearly_right(draw: Any, op: str) -> list[Any]:
 
 def explore(check: Callable[..., None], *strategies: Any) -> None:
     """Check the cases of every run, and more of them while there is time."""
-    SETTINGS(given(*strategies)(check))()
+    checked = 0
+
+    @wraps(check)  # Hypothesis reads the signature
+    def counted(*arguments: Any, **named: Any) -> None:
+        nonlocal checked
+        checked += 1
+        check(*arguments, **named)
+
+    SETTINGS(given(*strategies)(counted))()
     end = time.monotonic() + MORE_S
     for number in count(SEED):
         if time.monotonic() >= end:
-            return
-        seed(number)(MORE(given(*strategies)(check)))()
+            break
+        seed(number)(MORE(given(*strategies)(counted)))()
+    if LOG:
+        with Path(LOG).open("a", encoding="utf-8") as file:
+            file.write(f"{checked}\n")
 
 
 def _attempt(case: Case, suffix: str, arguments: list[Any]) -> tuple[Tensor, ...] | None:

@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 from torchproof.machine import lockfiles, vulnerabilities
-from torchproof.machine.environments import locked, requirements
 from torchproof.machine.lockfiles import LockError, Pin, parse, read, split
 
-from torchproof import config
-
-MATRIX = config.load()
 A, B = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 TEXT = f"""# a comment
 numpy==2.4.6; python_full_version == "3.11.*" \\
@@ -57,13 +53,6 @@ def test_only_what_all_torches_share_is_common() -> None:
     assert (common, own) == ((numpy,), {"1": (first,), "2": (second,)})
 
 
-@pytest.mark.parametrize("torch", [torch.version for torch in MATRIX.torch])
-def test_each_torch_of_the_matrix_has_a_lock_with_all_that_is_required(torch: str) -> None:
-    lock = locked(torch)
-    assert lock is not None
-    assert lock.unmet((f"torch=={torch}", *requirements(), *lockfiles.ALWAYS)) == []
-
-
 def test_a_requirement_that_the_lock_does_not_meet_is_reported() -> None:
     lock = lockfiles.Lock.of(parse(TEXT))
     assert lock.unmet(["numpy>=2", "numpy>=3", "rich"]) == ["numpy>=3", "rich"]
@@ -73,11 +62,6 @@ def test_a_build_that_only_some_indexes_offer_is_tried_first() -> None:
     lock = lockfiles.Lock.of(parse(f"torch===2.13.0 --hash={A}\ntorch===2.13.0+cpu --hash={B}\n"))
     assert [pin.version for pin in lock.torches] == ["2.13.0+cpu", "2.13.0"]
     assert lock.text() == ""
-
-
-def test_no_address_is_in_a_lock() -> None:
-    folder = config.ROOT / config.project().locks
-    assert not [file for file in folder.glob("*.txt") if "://" in file.read_text(encoding="utf-8")]
 
 
 def test_pins_are_equal_by_requirement_and_hashes() -> None:

@@ -53,6 +53,7 @@ class Project:
         benchmarks: files for pytest-benchmark, which a row runs as its last phase.
         groups: the dependency groups of pyproject.toml that every environment holds.
         locks: a folder of the versions and hashes that environments install; `nox -s lock`.
+        campaigns: those whose figures, in docs/campaigns, the report shows.
         instruction_set: a Python expression for the instruction set that the library uses.
         requires: what else every environment holds, as pip takes it.
         smoke: a Python file with two functions, each of which raises where the extension is
@@ -75,6 +76,7 @@ class Project:
     benchmarks: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     locks: str = ""
+    campaigns: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     guarded: bool = False
     instruction_set: str = ""

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from torchproof.config import HOME, HOST, load, number, project
 from torchproof.files import read_json
+from torchproof.report import campaigns
 from torchproof.report.page import plots
 from torchproof.report.page.processors import processors, title
 from torchproof.rows.results import FAILED, NOT_RUN, PASSED
@@ -152,6 +153,7 @@ def render(
             project=project().name,
             external_checks=load().external_checks,
             crossload=crossload(folder),
+            campaigns=campaigns.read_all(),
             benchmark=BENCHMARK if (folder / BENCHMARK).is_file() else None,
         )
     )
