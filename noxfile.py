@@ -35,6 +35,8 @@ IN_PARALLEL = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 ACCEPTED_VULNERABILITIES: dict[str, str] = {}
 # Of a project that the template makes.
 PROJECT_SESSIONS = ("lint", "matrix", "tests", "docs")
+# Projects of others, each with a matrix.toml.
+EXAMPLES = Path("torchproof", "examples")
 CXX_SOURCES = ("*.h", "*.inc", "*.cpp", "*.cu", "*.cuh")
 
 
@@ -171,6 +173,49 @@ def crossload(session: nox.Session) -> None:
     """Load every wheel into every torch; fails where the audit predicted something else."""
     install_torchproof(session)
     session.run("torchproof", "crossload", *session.posargs)
+
+
+@nox.session
+def foreign(session: nox.Session) -> None:
+    """Build and cross-load projects of others, from their sdists: `-- torch_scatter-2.1.2`."""
+    install_torchproof(session, "opinion")
+    # pip runs a source distribution's setup.py to download it: each of these imports torch.
+    session.install(f"torch=={TORCH}", "ninja", "numpy", "setuptools", "setuptools-scm", "wheel")
+    for name in session.posargs or sorted(
+        path.parent.name for path in EXAMPLES.glob("*/matrix.toml")
+    ):
+        source = unpack_sdist(session, name)
+        for file in ("matrix.toml", "smoke.py"):
+            shutil.copy(EXAMPLES / name / file, source)
+        (row,) = nox.project.load_toml(source / "matrix.toml")["rows"]
+        torches = ",".join(row["torch"])
+        python = () if row["python"] == "running" else ("--python", row["python"])
+        page = (EXAMPLES / name / "result.md").absolute()
+        with session.chdir(source):
+            options = ("--torch", torches, "--build-on", torches, *python, "--write", str(page))
+            session.run("torchproof", "crossload", *options)
+
+
+def unpack_sdist(session: nox.Session, name: str) -> Path:
+    """The folder of a source distribution, as pip finds it on the index."""
+    folder = Path("build", "foreign")
+    project, _, version = name.rpartition("-")
+    exactly = (
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-binary",
+        ":all:",
+        "--ignore-requires-python",
+    )
+    # Some look for nvcc then, and want to know for which GPUs.
+    session.run(
+        *("python", "-m", "pip", "download", *exactly, "--dest", str(folder)),
+        f"{project}=={version}",
+        env={"TORCH_CUDA_ARCH_LIST": "9.0"},
+    )
+    shutil.rmtree(folder / name, ignore_errors=True)
+    shutil.unpack_archive(folder / f"{name}.tar.gz", folder, filter="data")
+    return folder / name
 
 
 @nox.session

@@ -227,3 +227,21 @@ def site_packages(environment: Path) -> Path:
     folder = environment / "lib" / "python3.11" / "site-packages"
     folder.mkdir(parents=True)
     return folder / "torch"
+
+
+def test_a_library_of_torch_that_its_import_does_not_load_is_out_of_reach(
+    toolchain: Toolchain,
+) -> None:
+    torch = stub_torch(toolchain)
+    core = torch / "lib" / "libtorch_cpu.so"
+    extension = "torch/_C.cpython-311-x86_64-linux-gnu.so"
+    toolchain.library(extension, "", "-Wl,--no-as-needed", str(core))
+    apart = toolchain.stub("torch/lib/libnvrtc.so.13", ["nvrtcVersion"])
+    library = toolchain.library(
+        "pkg/lib.so", CALL.format(THERE), "-Wl,--no-as-needed", str(core), str(apart)
+    )
+    verdict = predicted(library, torch)
+    assert (verdict.outcome, verdict.missing) == ("fails", ("libnvrtc.so.13",))
+    code = f"import ctypes; ctypes.CDLL({str(core)!r}); ctypes.CDLL({str(library)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "libnvrtc.so.13: cannot open shared object file" in done.stderr

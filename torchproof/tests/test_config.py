@@ -12,6 +12,10 @@ from torchproof import config
 if TYPE_CHECKING:
     from pathlib import Path
 
+ROW = (
+    'rows = [ {{ tier = "a", torch = "all", python = "running", binding = "{binding}", '
+    'compiler = "g++", suite = "b" }} ]'
+)
 TEXT = config.PATH.read_text(encoding="utf-8")
 
 
@@ -59,11 +63,17 @@ def test_a_typo_in_audit_is_named_with_its_line() -> None:
     assert f"line {line_of(wrong, 'abi4')}:" in str(e.value)
 
 
+def test_a_project_without_a_stable_binding_names_no_torch_for_one() -> None:
+    matrix = config.loads(ROW.format(binding="native"))
+    assert matrix.supporting("native") == matrix.torch
+    assert matrix.headers == matrix.torch[-1]
+
+
 def test_what_is_not_a_table_is_refused() -> None:
     with pytest.raises(config.ConfigError, match="'torch' must be an array of tables"):
         config.loads('stable = { target = "2.10", headers = "2.13" }\ntorch = "2.13"\n')
     with pytest.raises(config.ConfigError, match="the table 'stable' is missing"):
-        config.loads("")
+        config.loads(ROW.format(binding="stable"))
     with pytest.raises(config.ConfigError, match="not TOML"):
         config.loads("stable = {")
 

@@ -64,7 +64,7 @@ def test_a_project_is_what_its_section_says(tmp_path: Path) -> None:
     [
         ('name = "decay"\n', "", "line 2: the key 'name' is missing"),
         ('"csrc"]', '"csrc", 1]', "sources must be a string or a list of strings"),
-        ("library", "libary", "unknown key 'libary'; the keys here are benchmarks"),
+        ("library", "libary", "unknown key 'libary'; the keys here are any_python, benchmarks"),
         ('stable = "decay"', "stable = 1", "stable must be a str, got int 1"),
         ('{ DECAY = "s" }', "{ DECAY = 1 }", "stable.DECAY must be a str, got int 1"),
         ('conda = { stable = "decay", tests = "decay-tests" }', "conda = 1", "must be a table"),

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 from torchproof.grid import __main__ as command
-from torchproof.grid import document, released, second
+from torchproof.grid import document, predict, released, second
 from torchproof.grid.built import bindings
 from torchproof.grid.prober import Prober
 from torchproof.grid.session import Grid, Line, lines
@@ -193,6 +193,28 @@ def test_what_a_wheel_declares_predicts_its_package(
     assert cell.as_predicted
 
 
+def test_the_package_of_a_wheel_is_the_one_of_its_name(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, "decay", "")
+    with ZipFile(path, "a") as archive:
+        archive.writestr("build_tools/__init__.py", "")
+    wheel = make_wheel(tmp_path, "odd_name", "").rename(tmp_path / "decay_plus-1-py3-none-any.whl")
+    assert read_wheel(path).package == "import decay"
+    assert read_wheel(wheel).package == "import odd_name"
+
+
+def test_another_release_of_cuda_promises_nothing(environment: Environment, tmp_path: Path) -> None:
+    version = environment.site_packages / "torch" / "version.py"
+    version.write_text("__version__ = '2.13.0'\ncuda = '13.2'\n")
+    facts = SimpleNamespace(cuda_releases=("13.0",))
+    verdict = SimpleNamespace(outcome=LOADS, reason="every symbol is there")
+    report = SimpleNamespace(name="decay/_C.so", facts=facts, verdicts=(verdict,))
+    wheel = read_wheel(make_wheel(tmp_path, "decay", ""))
+    of_13_0 = predict.package(wheel, environment, {"decay/_C.so": report})
+    assert of_13_0 == (UNSUPPORTED, "it was made by CUDA 13.0, this torch by CUDA 13.2")
+    facts.cuda_releases = ("13.2",)
+    assert predict.package(wheel, environment, {"decay/_C.so": report})[0] == WORKS
+
+
 def test_what_cannot_be_installed_is_not_run(
     prober: Prober, environment: Environment, tmp_path: Path
 ) -> None:
@@ -354,7 +376,8 @@ def test_a_table_marks_what_was_not_predicted(tmp_path: Path) -> None:
 def test_a_page_has_its_picture_its_data_and_who_was_right(tmp_path: Path) -> None:
     path = tmp_path / "what-loads-where.md"
     absent = released.Absent("growth", "nobody has released it", 1)
-    document.write(path, grid(tmp_path), [absent], "torchproof grid list.toml")
+    heading = document.Heading("What loads where", "Wheels", "torchproof grid list.toml")
+    document.write(path, grid(tmp_path), [absent], heading)
     page = path.read_text()
     assert "2 cells on CPython 3.11.7, in which 4 libraries and\npackages were tried, 1 not" in page
     assert "| decay==1 | `_C.so` | 2.10.0 | loads | fails: no libcudart.so.13 | refuses |" in page

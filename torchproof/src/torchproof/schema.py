@@ -34,7 +34,6 @@ def schema() -> dict[str, Any]:
         "title": "matrix.toml of torchproof",
         "type": "object",
         "additionalProperties": False,
-        "required": ["stable"],
         "properties": {"stable": _table(config.Stable), **arrays, **sections},
     }
 

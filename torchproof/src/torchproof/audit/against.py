@@ -1,14 +1,16 @@
 """Will a library load into a torch installation? The loader's own search, done without loading.
 
 A library that Python opens finds a symbol in the interpreter, then in itself and the libraries it
-names, breadth first. `import torch` has loaded torch's own libraries by then, so a NEEDED entry
-that names one of them is found by name alone. The names of CPython's C API are taken as given.
+names, breadth first. `import torch` has loaded most of torch's libraries by then, so a NEEDED entry
+that names one of those is found by name alone; the others are out of its reach, though they are in
+the same folder. The names of CPython's C API are taken as given.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -61,11 +63,11 @@ def resolve(
     def verdict(outcome: Outcome, reason: str, missing: Iterable[str] = ()) -> Verdict:
         return Verdict(torch.version, str(torch.path), outcome, reason, tuple(missing))
 
-    places = list(_places(elf, torch, siblings))
+    search = Search(_loaded(torch.path), tuple(_places(elf, torch, siblings)), elf.machine)
     core = torch.path / "lib" / "libtorch_cpu.so"
     if core.is_file() and (own := read_provider(core)) and own.machine != elf.machine:
         return verdict("fails", f"it is for {elf.machine}, this torch for {own.machine}")
-    found = {name: find_library(name, places, elf.machine) for name in elf.needed}
+    found = {name: search.find(name) for name in elf.needed}
     lost = [name for name, provider in found.items() if provider is None]
     if lost:
         return verdict("fails", f"the library {lost[0]} is not there", lost)
@@ -77,7 +79,7 @@ def resolve(
     ]
     if versions:
         return verdict("fails", f"{versions[0]} is too new for this system", versions)
-    missing = _missing(elf, [p for p in found.values() if p], places)
+    missing = _missing(elf, [p for p in found.values() if p], search)
     if missing:
         return verdict("fails", f"undefined symbol: {symbols.brief(missing[0])}", missing)
     danger = _danger(facts, torch, built_on)
@@ -97,10 +99,40 @@ def _danger(facts: Facts, torch: Torch, built_on: str | None) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class Search:
+    """Where the loader finds a library: by its name where it is loaded, else in folders."""
+
+    loaded: dict[str, Path]
+    folders: tuple[Path, ...]
+    machine: str
+
+    def find(self, name: str) -> Provider | None:
+        """The library of that name, for that machine."""
+        folders = (self.loaded[name].parent, *self.folders) if name in self.loaded else self.folders
+        return find_library(name, folders, self.machine)
+
+
+@cache
+def _loaded(torch: Path) -> dict[str, Path]:
+    """The libraries that `import torch` has loaded, by name."""
+    folders = [torch / "lib", *sorted((torch.parent / "nvidia").glob("*/lib"))]
+    wanted = [*torch.glob("_C*.so"), *torch.glob("lib/libtorch_global_deps.so")]
+    if not wanted:  # not a whole torch: whatever it has
+        return {path.name: path for path in torch.glob("lib/*.so*")}
+    found: dict[str, Path] = {}
+    while wanted:
+        provider = read_provider(wanted.pop())
+        for name in provider.needed if provider else ():
+            path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+            if path and name not in found:
+                found[name] = path
+                wanted.append(path)
+    return found
+
+
 def _places(elf: Elf, torch: Torch, siblings: Iterable[Path]) -> Iterator[Path]:
-    """Where the loader finds libraries, in order: those already loaded, the rpath, the system's."""
-    yield torch.path / "lib"
-    yield from sorted((torch.path.parent / "nvidia").glob("*/lib"))
+    """The folders in which the loader looks, in order: the rpath, the system's."""
     for entry in elf.search_path:
         origin = str(elf.path.parent)
         yield Path(entry.replace("$ORIGIN", origin).replace("${ORIGIN}", origin))
@@ -112,7 +144,7 @@ def _places(elf: Elf, torch: Torch, siblings: Iterable[Path]) -> Iterator[Path]:
     yield from library_folders()
 
 
-def _missing(elf: Elf, providers: list[Provider], places: list[Path]) -> list[str]:
+def _missing(elf: Elf, providers: list[Provider], search: Search) -> list[str]:
     """The symbols that no library in reach defines, in the order in which the loader binds them."""
     wanted = dict.fromkeys(
         symbol.name
@@ -125,7 +157,7 @@ def _missing(elf: Elf, providers: list[Provider], places: list[Path]) -> list[st
         for name in provider.defined.intersection(wanted):
             del wanted[name]
         for name in provider.needed:
-            found = find_library(name, places, elf.machine)
+            found = search.find(name)
             if found and found.path not in seen:
                 seen.add(found.path)
                 queue.append(found)

@@ -164,14 +164,20 @@ def loads(text: str) -> Matrix:
     """
     source = Source.of(text)
     check_names(source)
-    if not isinstance(source.document.get("stable"), dict):
-        raise ConfigError("the table 'stable' is missing: stable = { target = ..., headers = ... }")
     for name in SECTIONS.keys() & source.document.keys():
         section(source, name)
-    return Matrix(
-        stable=read_table(Stable, source.document["stable"], source.line_of("stable")),
-        **{name: _array(source, name) for name in ARRAYS},
-    )
+    arrays = {name: _array(source, name) for name in ARRAYS}
+    return Matrix(stable=_stable(source, arrays["torch"], arrays["rows"]), **arrays)
+
+
+def _stable(source: Source, torches: tuple[Torch, ...], rows: tuple[RowSpec, ...]) -> Stable:
+    """The table `stable`; a project without a stable binding needs none, and takes every torch."""
+    stated = source.document.get("stable")
+    if isinstance(stated, dict):
+        return read_table(Stable, stated, source.line_of("stable"))
+    if stated is not None or any("stable" in row.binding for row in rows):
+        raise ConfigError("the table 'stable' is missing: stable = { target = ..., headers = ... }")
+    return Stable(torches[0].series, torches[-1].series)
 
 
 def check_names(source: Source) -> None:

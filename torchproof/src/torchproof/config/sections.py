@@ -59,6 +59,7 @@ class Project:
         smoke: a Python file with two functions, each of which raises where the extension is
             wrong: by_import() uses it as users do; by_loader() through torch.ops alone, and may be
             missing.
+        any_python: whether a wheel serves every CPython: its libraries take no symbol of Python.
         guarded: whether importing the package raises an ImportError of one line in a torch that its
             library is not for.
         made: modules of the project that make committed files, each with check() and write().
@@ -78,6 +79,7 @@ class Project:
     locks: str = ""
     campaigns: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
+    any_python: bool = False
     guarded: bool = False
     instruction_set: str = ""
     made: tuple[str, ...] = ()

@@ -197,10 +197,7 @@ def _show(grid: Grid, absent: list[Absent], options: argparse.Namespace, console
     if options.built:
         report.refresh(BUILD)
     if options.write:
-        command = shlex.join(
-            ["torchproof", "grid", *map(str, options.wheels), "--write", str(options.write)]
-        )
-        document.write(options.write, grid, absent, command)
+        document.write(options.write, grid, absent, _heading(options))
     console.print(table(grid))
     surprises = sum(not cell.as_predicted for cell in grid.cells)
     not_run = sum(not cell.run for cell in grid.cells)
@@ -210,6 +207,18 @@ def _show(grid: Grid, absent: list[Absent], options: argparse.Namespace, console
     )
     if options.json:
         print(json.dumps(grid.to_dict(), indent=1))
+
+
+def _heading(options: argparse.Namespace) -> document.Heading:
+    wheels, title = "Wheels", "What loads where"
+    command = ["torchproof", "grid", *map(str, options.wheels), "--write", str(options.write)]
+    if options.built:
+        title = f"{config.project().name}: what loads where"
+        wheels = "Wheels of its sources, built on one torch after another"
+        command = ["torchproof", "crossload"]
+        command += ["--torch", options.torch] if options.torch else []
+        command += ["--build-on", options.build_on] if options.build_on else []
+    return document.Heading(title, wheels, shlex.join(command))
 
 
 if __name__ == "__main__":

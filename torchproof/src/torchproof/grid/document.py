@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchproof.files import write_atomically, write_json
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from torchproof.grid.session import Grid, Line
     from torchproof.grid.trials import LibraryTrial
 
-TITLE = "What loads where"
 RUNS_ON = {
     "cpu": "a CPU build",
     "stubbed": "a CUDA build on link stubs, without a GPU",
@@ -26,21 +26,30 @@ RUNS_ON = {
 }
 
 
-def write(path: Path, grid: Grid, absent: Sequence[Absent], command: str) -> None:
+@dataclass(frozen=True)
+class Heading:
+    """What a page is of: its title, the wheels in a few words, and the command that makes it."""
+
+    title: str
+    wheels: str
+    command: str
+
+
+def write(path: Path, grid: Grid, absent: Sequence[Absent], heading: Heading) -> None:
     """Write the page, and beside it its picture and its JSON."""
     picture_of, twin = path.with_suffix(".svg"), path.with_suffix(".json")
-    write_atomically(picture_of, picture.svg(grid, f"{TITLE}: released wheels in torch releases"))
+    write_atomically(picture_of, picture.svg(grid, heading.title))
     write_json(twin, grid.to_dict())
-    write_atomically(path, page(grid, absent, command, (picture_of.name, twin.name)))
+    write_atomically(path, page(grid, absent, heading, (picture_of.name, twin.name)))
 
 
-def page(grid: Grid, absent: Sequence[Absent], command: str, beside: tuple[str, str]) -> str:
+def page(grid: Grid, absent: Sequence[Absent], heading: Heading, beside: tuple[str, str]) -> str:
     """The page's Markdown."""
     return "\n".join(
         [
-            f"# {TITLE}",
+            f"# {heading.title}",
             "",
-            *_introduction(grid, command, beside),
+            *_introduction(grid, heading, beside),
             "",
             markdown(grid),
             *_legend(),
@@ -58,18 +67,18 @@ def page(grid: Grid, absent: Sequence[Absent], command: str, beside: tuple[str, 
     )
 
 
-def _introduction(grid: Grid, command: str, beside: tuple[str, str]) -> Iterator[str]:
+def _introduction(grid: Grid, heading: Heading, beside: tuple[str, str]) -> Iterator[str]:
     trials = [trial for cell in grid.cells for trial in cell.trials if trial.outcome != NOT_RUN]
     wrong = sum(not trial.as_predicted for trial in trials)
     python = next(iter(grid.environments.values())).python
-    yield "Released wheels, each really loaded into each torch, beside what torchproof predicted"
+    yield f"{heading.wheels}, each really loaded into each torch, beside what torchproof predicted"
     yield "from the files alone. The audit predicts the library, and what the metadata declares the"
     yield "package. Each is tried in a process of its own."
     yield ""
-    yield f"![{TITLE}]({beside[0]})"
+    yield f"![{heading.title}]({beside[0]})"
     yield ""
     yield f"{len(grid.cells)} cells on CPython {python}, in which {len(trials)} libraries and"
-    yield f"packages were tried, {wrong} not as predicted. `{command}`"
+    yield f"packages were tried, {wrong} not as predicted. `{heading.command}`"
     yield f"makes this page, its picture and [its data]({beside[1]})."
     yield ""
     yield "| torch | runs on |"
@@ -82,7 +91,8 @@ def _legend() -> Iterator[str]:
     yield "*works*: the package is imported, and a program that uses it computes the right result."
     yield "*imports*: it is imported, and no program uses it."
     yield "*refuses*: importing it raises. *wrong*: it is imported, and the program raises.  "
-    yield "*unsupported*: its metadata declares other torches, so nothing is promised."
+    yield "*unsupported*: its metadata declares other torches, or it was made by another release of"
+    yield "CUDA than this torch, so nothing is promised."
     yield "*unsafe*: every symbol is there, but the library was made for another torch."
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchproof.audit import ArtifactError, audit
 from torchproof.audit.policy import default_policy
+from torchproof.audit.torches import find_torch
 from torchproof.config import series
 from torchproof.grid.trials import FAILS, LOADS, SEVERITY, UNSAFE, UNSUPPORTED, WORKS
 from torchproof.grid.wheel import GridError, Wheel
@@ -15,12 +16,12 @@ from torchproof.grid.wheel import GridError, Wheel
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torchproof.audit import Verdict
+    from torchproof.audit import LibraryReport
     from torchproof.machine.environments import Environment
 
 
-def libraries(wheel: Wheel, environment: Environment) -> dict[str, Verdict]:
-    """The audit's verdict on each library that uses torch, by its path in the wheel.
+def libraries(wheel: Wheel, environment: Environment) -> dict[str, LibraryReport]:
+    """The audit of each library that uses torch, with its one verdict, by its path in the wheel.
 
     Raises:
         GridError: the wheel cannot be read.
@@ -34,21 +35,36 @@ def libraries(wheel: Wheel, environment: Environment) -> dict[str, Verdict]:
         if "no ELF" in str(error):
             return {}
         raise GridError(str(error)) from error
-    return {found.name: verdict for found in report.libraries for verdict in found.verdicts}
+    return {found.name: found for found in report.libraries if found.verdicts}
 
 
-def package(wheel: Wheel, torch: str, verdicts: Mapping[str, Verdict]) -> tuple[str, str]:
+def package(
+    wheel: Wheel, environment: Environment, reports: Mapping[str, LibraryReport]
+) -> tuple[str, str]:
     """What importing and using the package will do, and why."""
     used = [
-        (verdict.outcome, f"{name}: {verdict.reason}")
-        for name, verdict in verdicts.items()
+        report
+        for name, report in reports.items()
         if any(fnmatch(name, pattern) for pattern in wheel.uses)
     ]
     worst, reason = max(
-        used, key=lambda each: SEVERITY.index(each[0]), default=(LOADS, "no library needs torch")
+        (
+            (verdict.outcome, f"{each.name}: {verdict.reason}")
+            for each in used
+            for verdict in each.verdicts
+        ),
+        key=lambda each: SEVERITY.index(each[0]),
+        default=(LOADS, "no library needs torch"),
     )
     if worst == FAILS:
         return FAILS, reason
-    if not wheel.admits(torch):
+    if not wheel.admits(environment.torch):
         return UNSUPPORTED, f"its metadata declares torch{wheel.declares}"
-    return (UNSAFE, reason) if worst == UNSAFE else (WORKS, reason)
+    if worst == UNSAFE:
+        return UNSAFE, reason
+    cuda = find_torch(environment.site_packages).cuda
+    made_by = sorted({release for each in used for release in each.facts.cuda_releases})
+    if cuda and made_by and series(cuda) not in made_by and not wheel.guarded:
+        # The loader takes it, but some packages compare the two releases.
+        return UNSUPPORTED, f"it was made by CUDA {', '.join(made_by)}, this torch by CUDA {cuda}"
+    return WORKS, reason

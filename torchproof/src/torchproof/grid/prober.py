@@ -67,12 +67,12 @@ class Prober:
     def cell(self, installed: Installed, environment: Environment, torch: str) -> GridCell:
         """Predict one cell, then try it."""
         wheel = installed.wheel
-        verdicts = predict.libraries(wheel, environment)
-        predicted, reason = predict.package(wheel, environment.torch, verdicts)
-        found = self._try(installed, list(verdicts), environment, torch)
+        reports = predict.libraries(wheel, environment)
+        predicted, reason = predict.package(wheel, environment, reports)
+        found = self._try(installed, list(reports), environment, torch)
         libraries = tuple(
-            _library(installed.site, name, verdict, came)
-            for (name, verdict), came in zip(verdicts.items(), found["libraries"], strict=True)
+            _library(installed.site, name, report.verdicts[0], came)
+            for (name, report), came in zip(reports.items(), found["libraries"], strict=True)
         )
         outcome, message = found["package"]
         package = PackageTrial(predicted, reason, outcome, message, wheel.guarded)
@@ -105,6 +105,9 @@ class Prober:
         if not ended.ok:  # torch itself, or the limit
             return everything(ABORTS, f"{ended.explain(LIMIT_S)}; see {log}")
         last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1]
+        # A page of it says the same on every machine.
+        for place in (site, environment.path):
+            last = last.replace(f"{place}/", "")
         found: dict[str, Any] = json.loads(last)
         return found
 

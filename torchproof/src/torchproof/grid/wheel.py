@@ -9,7 +9,7 @@ from zipfile import BadZipFile, ZipFile
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from torchproof.errors import TorchproofError
 
@@ -55,13 +55,13 @@ class Wheel:
 
 
 def read_wheel(path: Path) -> Wheel:
-    """A wheel file; its package is the first that is at its top.
+    """A wheel file; its package is the one of its name, else the first that is at its top.
 
     Raises:
         GridError: the file is no wheel, or holds no package.
     """
     try:
-        parse_wheel_filename(path.name)
+        name, *_ = parse_wheel_filename(path.name)
         with ZipFile(path) as archive:
             names = archive.namelist()
             (metadata,) = (n for n in names if n.count("/") == 1 and n.endswith("/METADATA"))
@@ -73,6 +73,7 @@ def read_wheel(path: Path) -> Wheel:
     except (InvalidWheelFilename, InvalidRequirement, BadZipFile, ValueError, OSError) as error:
         raise GridError(f"{path} is no wheel: {error}; name one, *.whl") from error
     packages = [n.split("/")[0] for n in names if n.count("/") == 1 and n.endswith("/__init__.py")]
+    packages.sort(key=lambda package: canonicalize_name(package) != name)
     if not packages:
         raise GridError(f"{path.name} holds no package to import; name a wheel that has one")
     return Wheel(

@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 LIMIT_S = 900.0
 RECORD = "artifact.json"
-# What a build must not see: results, caches, and the history.
-LEFT_OUT = shutil.ignore_patterns(
-    ".*", "build", "dist", "benchmarks", "tests", "torchproof", "__pycache__", "*.egg-info", "lib"
-)
-
-
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 # A native build is for the torch at hand, whatever pyproject.toml asks of an isolated build.
 BUILD_WHEEL = ("-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "-o")
 
@@ -47,6 +42,7 @@ class Recipe:
     sources: str
     platform: str = HOME
     architectures: str = ""
+    python: str = ""
 
     @property
     def name(self) -> str:
@@ -54,7 +50,8 @@ class Recipe:
         cuda = self.cuda if self.cuda == "cpu" else f"cuda{self.cuda}"
         torch = "" if self.binding == "stable" else f"-torch{series(self.torch)}"
         platform = "" if self.platform == HOME else f"-{self.platform}"
-        return f"{self.binding}{torch}-{self.compiler}-{cuda}{platform}"
+        python = f"-py{self.python}" if self.python else ""
+        return f"{self.binding}{torch}-{self.compiler}-{cuda}{platform}{python}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,23 @@ def recipe(matrix: Matrix, row: Row, compiler: CompilerFound) -> Recipe:
         sources=source_hash(*project().sources),
         platform=row.platform,
         architectures=";".join(matrix.architectures(row.cuda)),
+        python="" if project().any_python else row.python,
     )
+
+
+def left_out(folder: str, names: list[str]) -> set[str]:
+    """What a build must not see: results, caches, history, and what no wheel is made of."""
+    here = Path(folder)
+    out = set(LEFT_OUT(folder, names))
+    out |= {name for name in names if (here / name).relative_to(ROOT).as_posix() in _generated()}
+    if here == ROOT:
+        sources = {Path(name).parts[0] for name in project().sources}
+        out |= {name for name in names if (here / name).is_dir() and name not in sources}
+    return out
+
+
+def _generated() -> set[str]:
+    return {Path(name).as_posix() for name in project().generated}
 
 
 @dataclass(frozen=True)
@@ -121,7 +134,7 @@ class Builder:
         home.mkdir(parents=True)
         with tempfile.TemporaryDirectory(prefix="source-", dir=home) as folder:
             source = Path(folder) / project().name
-            shutil.copytree(ROOT, source, ignore=LEFT_OUT)
+            shutil.copytree(ROOT, source, ignore=left_out)
             ended = self.processes.run(
                 [environment.program, *BUILD_WHEEL, home, source],
                 log=log,

@@ -1,0 +1,45 @@
+"""What a build sees, and which rows share what it makes."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torchproof.machine.inventory import CompilerFound
+from torchproof.rows import build
+from torchproof.rows.plan import expand
+
+from torchproof import config
+
+COMPILER = CompilerFound("g++", "12.2.0", Path("/usr/bin/g++"))
+
+
+def test_a_build_sees_what_its_wheel_is_made_of(tmp_path: Path) -> None:
+    made = config.ROOT / "decay" / "lib" / "libdecay.so"
+    made.parent.mkdir(exist_ok=True)
+    made.touch()
+    try:
+        shutil.copytree(config.ROOT, tmp_path / "decay", ignore=build.left_out)
+    finally:
+        shutil.rmtree(made.parent)
+    found = {path.relative_to(tmp_path / "decay") for path in (tmp_path / "decay").rglob("*")}
+    assert {Path("README.md"), Path("csrc/decay.cpp"), Path("decay/_version.py")} <= found
+    assert not any(path.parts[0] in {"tests", "recipe"} for path in found)
+    assert Path("decay/lib") not in found
+
+
+@pytest.mark.parametrize("any_python", [True, False])
+def test_a_wheel_is_of_one_python_unless_it_serves_every_one(
+    monkeypatch: pytest.MonkeyPatch, any_python: bool
+) -> None:
+    project = replace(config.project(), any_python=any_python)
+    monkeypatch.setattr(build, "project", lambda: project)
+    matrix = config.load()
+    row = expand(matrix, "pr")[0]
+    names = {
+        build.recipe(matrix, replace(row, python=python), COMPILER).name
+        for python in ("3.11", "3.12")
+    }
+    assert len(names) == (1 if any_python else 2)
