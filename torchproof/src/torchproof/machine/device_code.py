@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from elftools.elf.elffile import ELFFile
+from torchproof.audit.elf_file import ElfFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,11 +21,10 @@ CHUNK = 1 << 24
 def clear_fatbin(library: Path) -> int:
     """Write zeros over the GPU programs of a shared library; how many bytes they have."""
     with library.open("r+b") as file:
-        section = ELFFile(file).get_section_by_name(SECTION)
+        section = ElfFile(file).sections.get(SECTION)
         if section is None:
             return 0
-        size: int = section["sh_size"]
-        file.seek(section["sh_offset"])
-        for at in range(0, size, CHUNK):
-            file.write(bytes(min(CHUNK, size - at)))
-    return size
+        file.seek(section.offset)
+        for at in range(0, section.size, CHUNK):
+            file.write(bytes(min(CHUNK, section.size - at)))
+    return section.size
