@@ -1,4 +1,4 @@
-"""`python -m torchproof.audit FILE...`: audit artifacts; 1 when a rule fails, 2 on bad input."""
+"""`torchproof audit FILE...`: audit artifacts; 1 when a rule fails, 2 on bad input."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _architectures(text: str) -> tuple[str, ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m torchproof.audit", description=__doc__)
+    parser = argparse.ArgumentParser(prog="torchproof audit", description=__doc__)
     parser.add_argument(
         "files", nargs="*", type=Path, metavar="FILE", help=".so, .whl, .conda or folder"
     )

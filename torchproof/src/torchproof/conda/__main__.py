@@ -1,4 +1,4 @@
-"""`python -m torchproof.conda`: what `nox -s conda` runs."""
+"""`torchproof conda`: what `nox -s conda` runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m torchproof.release`: build what is released into dist/, or check that it may be."""
+"""`torchproof release`: build what is released into dist/, or check that it may be."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SBOM = config.ROOT / "build" / "sbom"
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m torchproof.release", description=__doc__)
+    parser = argparse.ArgumentParser(prog="torchproof release", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="the sdist and this platform's wheel, into dist/")
     check = commands.add_parser("check", help="versions, changelog, and the files in dist/")
