@@ -22,9 +22,9 @@
 //
 // V is float or double on a GPU and a SIMD vector on a CPU. Math has sigmoid, tanh, elu,
 // elu_with_derivative, exp, expm1, log, log1p, softplus, log_sigmoid, sqrt, abs, maximum and
-// minimum for it; a comparison gives a mask for `mask ? a : b`. The text includes nothing and opens
-// no namespace: it is read here for its constants and again by each kernel set, for that set's
-// processors.
+// minimum for it; a comparison gives a mask for select(mask, a, b). The text includes nothing and
+// opens no namespace: it is read here for its constants and again by each kernel set, for that
+// set's processors.
 #pragma once
 
 #include <array>

@@ -15,9 +15,9 @@ namespace lltm {
 // the rows of head k only that head's; bias [PS] or [1, PS]; states [N, B, S], the hidden state
 // first; reset bool [T, B]: where true, the row's states are those of reset_state [N, B, S], or
 // zeros, before that step.
-#define LLTM_ANY_ARGUMENTS                                                                       \
-  "(Tensor input, Tensor weights, Tensor? bias, Tensor states, float[] scalars, Tensor? reset, " \
-  "Tensor? reset_state)"
+#define LLTM_ANY_ARGUMENTS                                                        \
+  "(Tensor input, Tensor weights, Tensor? bias, Tensor states, float[] scalars, " \
+  "Tensor? reset=None, Tensor? reset_state=None)"
 // -> output [T, B, S], last [N, B, S]
 constexpr const char* kAnySequenceSchema =
     "sequence" LLTM_ANY_ARGUMENTS " -> (Tensor output, Tensor last)";

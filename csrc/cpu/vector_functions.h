@@ -198,4 +198,8 @@ struct VectorMath {
   static LLTM_INLINE V minimum(V x, V y) {
     return minimum_of(x, y);
   }
+  template <class Mask, class V>
+  static LLTM_INLINE V select(Mask mask, V x, V y) {
+    return mask ? x : y;
+  }
 };

@@ -68,6 +68,11 @@ struct DeviceMath {
     return x < y || x != x ? x : y;
   }
 
+  template <class V>
+  static LLTM_HOST_DEVICE V select(bool mask, V x, V y) {
+    return mask ? x : y;
+  }
+
   // log(1 + exp(x)) without overflow.
   template <class V>
   static LLTM_HOST_DEVICE V softplus(V x) {
