@@ -16,12 +16,20 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# torchproof works on the project of the working directory, which it looks for when it is imported:
-# here a made-up one, with the files that are made of its matrix.toml.
 PROJECT = tempfile.TemporaryDirectory(prefix="torchproof-decay-")
-shutil.copytree(Path(__file__).parent / "decay", PROJECT.name, dirs_exist_ok=True)
-os.chdir(PROJECT.name)
-subprocess.run([sys.executable, "-m", "torchproof", "--write"], check=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Work on a made-up project, with the files that are made of its matrix.toml.
+
+    torchproof looks for its project in the working directory when it is imported. The process that
+    only starts xdist's workers stays where it is: they begin in its directory.
+    """
+    if config.getoption("numprocesses", None):
+        return
+    shutil.copytree(Path(__file__).parent / "decay", PROJECT.name, dirs_exist_ok=True)
+    os.chdir(PROJECT.name)
+    subprocess.run([sys.executable, "-m", "torchproof", "--write"], check=True)
 
 
 @dataclass(frozen=True)
