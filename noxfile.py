@@ -1,4 +1,15 @@
-"""Every entry into the project; `nox --list` names them. Each session installs what it needs."""
+"""Every entry into the project. Each session installs what it needs.
+
+develop      the edit loop, the suite, the pages: `lint` and `tests` are what `.ci/run` runs
+matrix       rows of matrix.toml, and what the ABI audit predicts: `nox -s matrix` is the main job
+setup        what the matrix installs: interpreters, compilers, locked versions
+speed        the races on this processor
+reliability  campaigns with a budget in minutes and a seed
+package      wheels, conda packages, releases
+torchproof   the tool on projects other than this one
+gpu          what needs nvcc, a GPU, or both
+ci           the workflows of .github
+"""
 
 from __future__ import annotations
 
@@ -69,7 +80,7 @@ def install_lltm(session: nox.Session) -> None:
     session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
 
 
-@nox.session
+@nox.session(tags=["develop"])
 def lint(session: nox.Session) -> None:
     """Check format, lint, types, imports and security, and the locks for vulnerabilities."""
     install(session, "lint", "workflows")
@@ -86,7 +97,7 @@ def lint(session: nox.Session) -> None:
     session.run("mypy")
 
 
-@nox.session
+@nox.session(tags=["develop"])
 def tests(session: nox.Session) -> None:
     """Build the wheel, install it, and run the test suite; arguments go to pytest."""
     install(session, "build", "lint", "test", "workflows")
@@ -98,7 +109,7 @@ def tests(session: nox.Session) -> None:
         session.run("pytest", "torchproof/tests", *IN_PARALLEL)
 
 
-@nox.session
+@nox.session(tags=["develop"])
 def dev(session: nox.Session) -> None:
     """Build in place what changed, then run pytest with the arguments: `nox -R -s dev -- FILE`."""
     install(session, "build", "test")
@@ -110,18 +121,7 @@ def dev(session: nox.Session) -> None:
         session.run("pytest", *session.posargs, env=source_tree)
 
 
-@nox.session(python="3.11")  # atheris has wheels for few CPythons
-def fuzz(session: nox.Session) -> None:
-    """Fuzz the raw ops and the readers of files: `-- --minutes 10 --seed 1`, or `--prove`."""
-    install(session, "build", "test", "fuzz")
-    install_torchproof(session)
-    session.install(f"torch=={TORCH}")
-    install_lltm(session)
-    session.run("pytest", "torchproof/tests/test_crashes.py", "-k", "not planted")
-    session.run("python", "tests/campaign/fuzz.py", *session.posargs)
-
-
-@nox.session
+@nox.session(tags=["develop"])
 def examples(session: nox.Session) -> None:
     """Run every example and check what it claims; arguments go to pytest."""
     install(session, "build", "test")
@@ -130,7 +130,7 @@ def examples(session: nox.Session) -> None:
     session.run("pytest", "tests/examples", *(session.posargs or IN_PARALLEL))
 
 
-@nox.session
+@nox.session(tags=["develop"])
 def docs(session: nox.Session) -> None:
     """Build the pages into build/docs, warnings as errors, and execute every code block."""
     install(session, "build", "docs")
@@ -141,14 +141,86 @@ def docs(session: nox.Session) -> None:
     session.run("pytest", "docs", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=["matrix"])
 def matrix(session: nox.Session) -> None:
     """Build, audit, test and time the rows of matrix.toml; `-- --help` lists the options."""
     install_torchproof(session)
     session.run("torchproof", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=["matrix"])
+def crossload(session: nox.Session) -> None:
+    """Load every wheel into every torch; fails where the audit predicted something else."""
+    install_torchproof(session)
+    session.run("torchproof", "crossload", *session.posargs)
+
+
+@nox.session(tags=["matrix"])
+def audit(session: nox.Session) -> None:
+    """Audit the ABI of binaries: `nox -s audit -- FILE... [--json] [--against TORCH_DIR...]`."""
+    install_torchproof(session)
+    session.run("torchproof", "audit", *session.posargs)
+
+
+@nox.session(tags=["matrix"])
+def page(session: nox.Session) -> None:
+    """Look at the matrix's report in headless Chromium, wide and narrow: `-- [FILE]`."""
+    install_torchproof(session, "page")
+    session.run("torchproof", "page", *session.posargs)
+
+
+@nox.session(name="other-platforms", tags=["matrix"])
+def other_platforms(session: nox.Session) -> None:
+    """Check the sources' syntax for macOS, Windows and aarch64, with the headers Zig carries."""
+    install(session, "build")
+    session.install(f"torch=={TORCH}", "ziglang")
+    session.run("python", "-m", "build_support.other_platforms")
+
+
+@nox.session(name="torch-nightly", tags=["matrix"])
+def torch_nightly(session: nox.Session) -> None:
+    """Build and test on a torch newer than torchproof's newest, where pip's indexes have one."""
+    session.install("pip>=25.1")  # the first whose `index` speaks JSON
+    printed = session.run(
+        "python", "-m", "pip", "index", "versions", "--pre", "--json", "torch", silent=True
+    )
+    (answer,) = (json.loads(line) for line in str(printed).splitlines() if line.startswith("{"))
+    newest, known = answer["latest"], RELEASES[-1]["version"]
+    if Version(Version(newest).public) <= Version(known):
+        session.skip(
+            f"not run: the newest torch that pip's indexes offer is {newest}, and torchproof has "
+            f"{known}; name an index of nightlies in PIP_EXTRA_INDEX_URL to test on one"
+        )
+    session.log(f"the newest torch that pip's indexes offer is {newest}")
+    install(session, "build", "test")
+    session.install(f"torch=={newest}")
+    install_lltm(session)
+    shown = (f"{OF_THE_OP}/test_equivalence.py", f"{OF_THE_OP}/test_warnings.py")
+    session.run("pytest", *(session.posargs or [*IN_PARALLEL, *shown]))
+
+
+@nox.session(tags=["setup"])
+def interpreters(session: nox.Session) -> None:
+    """Fetch the CPythons of matrix.toml that are missing, from Debian's packages; `-- 3.15`."""
+    install_torchproof(session, "interpreters")
+    session.run("python", "-m", "torchproof.machine.interpreters", *session.posargs)
+
+
+@nox.session(tags=["setup"])
+def compilers(session: nox.Session) -> None:
+    """Install the compilers that a tier's rows name, from Debian's packages; `-- --tier pr`."""
+    install_torchproof(session)
+    session.run("python", "-m", "torchproof.rows.compilers", *session.posargs)
+
+
+@nox.session(tags=["setup"])
+def lock(session: nox.Session) -> None:
+    """Resolve what the matrix's environments install, and write locks/: versions and hashes."""
+    install_torchproof(session)
+    session.run("python", "-m", "torchproof.machine.relock", *session.posargs)
+
+
+@nox.session(tags=["speed"])
 def bench(session: nox.Session) -> None:
     """Race lltm against everyone else and the floors: `-- --full --compare STORED.json`."""
     install(session, "build", "test")
@@ -161,21 +233,93 @@ def bench(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.runs", *session.posargs)
 
 
-@nox.session
-def page(session: nox.Session) -> None:
-    """Look at the matrix's report in headless Chromium, wide and narrow: `-- [FILE]`."""
-    install_torchproof(session, "page")
-    session.run("torchproof", "page", *session.posargs)
+@nox.session(tags=["reliability"])
+def sanitize(session: nox.Session) -> None:
+    """Run the op's tests under ASan, UBSan and TSan: `-- --minutes 20 --seed 1`, or `--prove`."""
+    install(session, "build", "test")
+    session.install(f"torch=={TORCH}")
+    session.run("python", "tests/campaign/sanitize.py", *session.posargs)
 
 
-@nox.session
-def crossload(session: nox.Session) -> None:
-    """Load every wheel into every torch; fails where the audit predicted something else."""
+@nox.session(python="3.11", tags=["reliability"])  # atheris has wheels for few CPythons
+def fuzz(session: nox.Session) -> None:
+    """Fuzz the raw ops and the readers of files: `-- --minutes 10 --seed 1`, or `--prove`."""
+    install(session, "build", "test", "fuzz")
     install_torchproof(session)
-    session.run("torchproof", "crossload", *session.posargs)
+    session.install(f"torch=={TORCH}")
+    install_lltm(session)
+    session.run("pytest", "torchproof/tests/test_crashes.py", "-k", "not planted")
+    session.run("python", "tests/campaign/fuzz.py", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=["reliability"])
+def faults(session: nox.Session) -> None:
+    """Kill, starve and lock out what runs for long: `-- --minutes 15 --seed 1`, or `--prove`."""
+    install(session, "build", "test")
+    install_torchproof(session, "conda")
+    session.install(f"torch=={TORCH}")
+    install_lltm(session)
+    session.run("python", "tests/campaign/faults.py", *session.posargs)
+
+
+@nox.session(tags=["package"])
+def wheel(session: nox.Session) -> None:
+    """Build the sdist and this platform's wheel into dist/; compare, tag, audit, describe them."""
+    install_torchproof(session, "release")
+    session.run("torchproof", "release", "build")
+
+
+@nox.session(name="wheel-tests", tags=["package"])
+def wheel_tests(session: nox.Session) -> None:
+    """Install the wheel in dist/ and run the op's tests on it; further arguments go to pytest."""
+    install(session, "test")
+    session.install(f"torch=={TORCH}")
+    session.install("--no-index", "--no-deps", "--force-reinstall", "--find-links=dist", "lltm")
+    session.run("pytest", OF_THE_OP, *(session.posargs or IN_PARALLEL))
+
+
+@nox.session(tags=["package"])
+def conda(session: nox.Session) -> None:
+    """Build, test and install the conda packages, with or without conda; `-- --help`."""
+    install_torchproof(session, "conda")
+    session.run("torchproof", "conda", *session.posargs)
+
+
+@nox.session(name="release-check", tags=["package"])
+def release_check(session: nox.Session) -> None:
+    """Check the version, the changelog and the files in dist/; `-- --tag v0.1.0 --json`."""
+    install_torchproof(session, "release")
+    session.run("torchproof", "release", "check", *session.posargs)
+
+
+@nox.session(name="release-notes", tags=["package"])
+def release_notes(session: nox.Session) -> None:
+    """Write the changelog's entry of this version to build/notes.md."""
+    install_torchproof(session, "release")
+    session.run("torchproof", "release", "notes")
+
+
+@nox.session(tags=["package"])
+def platforms(session: nox.Session) -> None:
+    """Print the platforms that wheels are built for, as JSON."""
+    install_torchproof(session, "release")
+    session.run("torchproof", "release", "platforms")
+
+
+@nox.session(tags=["torchproof"])
+def template(session: nox.Session) -> None:
+    """Make a project with `torchproof init`, and run its own sessions: `-- matrix tests`."""
+    install_torchproof(session, "init")
+    session.install("nox")
+    home = Path("build", "template").resolve()
+    for name, cuda in (("plain", "--no-cuda"), ("with_cuda", "--cuda")):
+        shutil.rmtree(home / name, ignore_errors=True)
+        session.run("torchproof", "init", str(home / name), cuda, "--defaults")
+        project = ("--noxfile", str(home / name / "noxfile.py"), "--envdir", str(home / "nox"))
+        session.run("nox", *project, "--sessions", *(session.posargs or PROJECT_SESSIONS))
+
+
+@nox.session(tags=["torchproof"])
 def foreign(session: nox.Session) -> None:
     """Build and cross-load projects of others, from their sdists: `-- torch_scatter-2.1.2`."""
     install_torchproof(session, "opinion")
@@ -218,188 +362,21 @@ def unpack_sdist(session: nox.Session, name: str) -> Path:
     return folder / name
 
 
-@nox.session
-def conda(session: nox.Session) -> None:
-    """Build, test and install the conda packages, with or without conda; `-- --help`."""
-    install_torchproof(session, "conda")
-    session.run("torchproof", "conda", *session.posargs)
-
-
-@nox.session
-def audit(session: nox.Session) -> None:
-    """Audit the ABI of binaries: `nox -s audit -- FILE... [--json] [--against TORCH_DIR...]`."""
-    install_torchproof(session)
-    session.run("torchproof", "audit", *session.posargs)
-
-
-@nox.session
-def wheel(session: nox.Session) -> None:
-    """Build the sdist and this platform's wheel into dist/; compare, tag, audit, describe them."""
-    install_torchproof(session, "release")
-    session.run("torchproof", "release", "build")
-
-
-@nox.session(name="wheel-tests")
-def wheel_tests(session: nox.Session) -> None:
-    """Install the wheel in dist/ and run the op's tests on it; further arguments go to pytest."""
-    install(session, "test")
-    session.install(f"torch=={TORCH}")
-    session.install("--no-index", "--no-deps", "--force-reinstall", "--find-links=dist", "lltm")
-    session.run("pytest", OF_THE_OP, *(session.posargs or IN_PARALLEL))
-
-
-@nox.session(name="release-check")
-def release_check(session: nox.Session) -> None:
-    """Check the version, the changelog and the files in dist/; `-- --tag v0.1.0 --json`."""
-    install_torchproof(session, "release")
-    session.run("torchproof", "release", "check", *session.posargs)
-
-
-@nox.session(name="other-platforms")
-def other_platforms(session: nox.Session) -> None:
-    """Check the sources' syntax for macOS, Windows and aarch64, with the headers Zig carries."""
-    install(session, "build")
-    session.install(f"torch=={TORCH}", "ziglang")
-    session.run("python", "-m", "build_support.other_platforms")
-
-
-@nox.session
-def interpreters(session: nox.Session) -> None:
-    """Fetch the CPythons of matrix.toml that are missing, from Debian's packages; `-- 3.15`."""
-    install_torchproof(session, "interpreters")
-    session.run("python", "-m", "torchproof.machine.interpreters", *session.posargs)
-
-
-@nox.session
-def lock(session: nox.Session) -> None:
-    """Resolve what the matrix's environments install, and write locks/: versions and hashes."""
-    install_torchproof(session)
-    session.run("python", "-m", "torchproof.machine.relock", *session.posargs)
-
-
-@nox.session
-def compilers(session: nox.Session) -> None:
-    """Install the compilers that a tier's rows name, from Debian's packages; `-- --tier pr`."""
-    install_torchproof(session)
-    session.run("python", "-m", "torchproof.rows.compilers", *session.posargs)
-
-
-@nox.session
-def template(session: nox.Session) -> None:
-    """Make a project with `torchproof init`, and run its own sessions: `-- matrix tests`."""
-    install_torchproof(session, "init")
-    session.install("nox")
-    home = Path("build", "template").resolve()
-    for name, cuda in (("plain", "--no-cuda"), ("with_cuda", "--cuda")):
-        shutil.rmtree(home / name, ignore_errors=True)
-        session.run("torchproof", "init", str(home / name), cuda, "--defaults")
-        project = ("--noxfile", str(home / name / "noxfile.py"), "--envdir", str(home / "nox"))
-        session.run("nox", *project, "--sessions", *(session.posargs or PROJECT_SESSIONS))
-
-
-@nox.session
-def platforms(session: nox.Session) -> None:
-    """Print the platforms that wheels are built for, as JSON."""
-    install_torchproof(session, "release")
-    session.run("torchproof", "release", "platforms")
-
-
-@nox.session(name="release-notes")
-def release_notes(session: nox.Session) -> None:
-    """Write the changelog's entry of this version to build/notes.md."""
-    install_torchproof(session, "release")
-    session.run("torchproof", "release", "notes")
-
-
-@nox.session
-def workflows(session: nox.Session) -> None:
-    """Lint .github and actions with zizmor, check-jsonschema and actionlint."""
-    install(session, "workflows")
-    install_torchproof(session)
-    session.run("python", "-m", "ci", "lint")
-
-
-@nox.session
-def rehearse(session: nox.Session) -> None:
-    """Run ci.yml here, every job in a clone of HEAD; `-- --jobs lint,rows --rows 2` for a part."""
-    install(session, "workflows")
-    install_torchproof(session)
-    session.run("python", "-m", "ci", "rehearse", *session.posargs)
-
-
-@nox.session(name="torch-nightly")
-def torch_nightly(session: nox.Session) -> None:
-    """Build and test on a torch newer than torchproof's newest, where pip's indexes have one."""
-    session.install("pip>=25.1")  # the first whose `index` speaks JSON
-    printed = session.run(
-        "python", "-m", "pip", "index", "versions", "--pre", "--json", "torch", silent=True
-    )
-    (answer,) = (json.loads(line) for line in str(printed).splitlines() if line.startswith("{"))
-    newest, known = answer["latest"], RELEASES[-1]["version"]
-    if Version(Version(newest).public) <= Version(known):
-        session.skip(
-            f"not run: the newest torch that pip's indexes offer is {newest}, and torchproof has "
-            f"{known}; name an index of nightlies in PIP_EXTRA_INDEX_URL to test on one"
-        )
-    session.log(f"the newest torch that pip's indexes offer is {newest}")
-    install(session, "build", "test")
-    session.install(f"torch=={newest}")
-    install_lltm(session)
-    shown = (f"{OF_THE_OP}/test_equivalence.py", f"{OF_THE_OP}/test_warnings.py")
-    session.run("pytest", *(session.posargs or [*IN_PARALLEL, *shown]))
-
-
-@nox.session(name="report-nightly")
-def report_nightly(session: nox.Session) -> None:
-    """Open an issue on a failed nightly, or add to it, with GitHub's gh; `-- RUN_ADDRESS`."""
-    install(session, "workflows")
-    install_torchproof(session)
-    session.run("python", "-m", "ci", "issue", *session.posargs)
-
-
-@nox.session
+@nox.session(tags=["gpu"])
 def gpu(session: nox.Session) -> None:
     """Build with the CUDA kernels and run the op's tests on this machine's GPU; needs nvcc."""
     install_for_gpu(session, "build", "test")
     session.run("pytest", OF_THE_OP, *(session.posargs or IN_PARALLEL))
 
 
-@nox.session(name="cuda-report")
+@nox.session(name="cuda-report", tags=["gpu"])
 def cuda_report(session: nox.Session) -> None:
     """Registers, spills and wide accesses of every CUDA kernel; needs nvcc: `-- --arch sm_90`."""
     install_torchproof(session, "cuda")
     session.run("python", "-m", "benchmarks.cuda_report", *session.posargs)
 
 
-@nox.session(name="bench-cuda")
-def bench_cuda(session: nox.Session) -> None:
-    """Race the CUDA kernels against everyone else and the floors; needs a GPU and nvcc."""
-    install_for_gpu(session, "build", "test")
-    install_torchproof(session)
-    # Where it cannot be installed, the race reports it as not run.
-    session.run("python", "-m", "pip", "install", "flashrnn", success_codes=range(256))
-    session.run("python", "-m", "benchmarks.runs", "--cuda", *session.posargs)
-
-
-@nox.session
-def sanitize(session: nox.Session) -> None:
-    """Run the op's tests under ASan, UBSan and TSan: `-- --minutes 20 --seed 1`, or `--prove`."""
-    install(session, "build", "test")
-    session.install(f"torch=={TORCH}")
-    session.run("python", "tests/campaign/sanitize.py", *session.posargs)
-
-
-@nox.session
-def faults(session: nox.Session) -> None:
-    """Kill, starve and lock out what runs for long: `-- --minutes 15 --seed 1`, or `--prove`."""
-    install(session, "build", "test")
-    install_torchproof(session, "conda")
-    session.install(f"torch=={TORCH}")
-    install_lltm(session)
-    session.run("python", "tests/campaign/faults.py", *session.posargs)
-
-
-@nox.session(name="sanitize-cuda")
+@nox.session(name="sanitize-cuda", tags=["gpu"])
 def sanitize_cuda(session: nox.Session) -> None:
     """Run the CUDA tests under compute-sanitizer's four tools; needs a GPU and nvcc."""
     if shutil.which("compute-sanitizer") is None:
@@ -409,3 +386,37 @@ def sanitize_cuda(session: nox.Session) -> None:
         sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1"]
         command = ["python", f"{session.bin}/pytest", f"{OF_THE_OP}/test_cuda.py", *session.posargs]
         session.run(*sanitizer, *command, external=True)
+
+
+@nox.session(name="bench-cuda", tags=["gpu"])
+def bench_cuda(session: nox.Session) -> None:
+    """Race the CUDA kernels against everyone else and the floors; needs a GPU and nvcc."""
+    install_for_gpu(session, "build", "test")
+    install_torchproof(session)
+    # Where it cannot be installed, the race reports it as not run.
+    session.run("python", "-m", "pip", "install", "flashrnn", success_codes=range(256))
+    session.run("python", "-m", "benchmarks.runs", "--cuda", *session.posargs)
+
+
+@nox.session(tags=["ci"])
+def workflows(session: nox.Session) -> None:
+    """Lint .github and actions with zizmor, check-jsonschema and actionlint."""
+    install(session, "workflows")
+    install_torchproof(session)
+    session.run("python", "-m", "ci", "lint")
+
+
+@nox.session(tags=["ci"])
+def rehearse(session: nox.Session) -> None:
+    """Run ci.yml here, every job in a clone of HEAD; `-- --jobs lint,rows --rows 2` for a part."""
+    install(session, "workflows")
+    install_torchproof(session)
+    session.run("python", "-m", "ci", "rehearse", *session.posargs)
+
+
+@nox.session(name="report-nightly", tags=["ci"])
+def report_nightly(session: nox.Session) -> None:
+    """Open an issue on a failed nightly, or add to it, with GitHub's gh; `-- RUN_ADDRESS`."""
+    install(session, "workflows")
+    install_torchproof(session)
+    session.run("python", "-m", "ci", "issue", *session.posargs)
