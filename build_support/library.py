@@ -27,7 +27,8 @@ TORCH_TARGET = "2.10"
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 WINDOWS = sys.platform == "win32"
 # As lltm._library.NAMES has them.
-LIBRARY = {"darwin": "liblltm.dylib", "win32": "lltm.dll"}.get(sys.platform, "liblltm.so")
+LIBRARIES = {"linux": "liblltm.so", "darwin": "liblltm.dylib", "win32": "lltm.dll"}
+LIBRARY = LIBRARIES.get(sys.platform, LIBRARIES["linux"])
 # As lltm._library.CUDA_NAME has it.
 CUDA_LIBRARY = "liblltm_cuda.so"
 COMPILED_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]

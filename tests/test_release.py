@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from torchproof.release import version
 
+from build_support import library
 from lltm import _library
 from torchproof import config
 
@@ -44,7 +43,6 @@ def test_the_installed_wheel_says_the_version_of_the_source(tmp_path: Path) -> N
 
 
 PYPROJECT = config.read_toml(config.ROOT / "pyproject.toml")
-SETUP = (config.ROOT / "build_support/library.py").read_text(encoding="utf-8")
 
 
 def test_the_package_asks_for_the_torch_of_the_matrix() -> None:
@@ -53,12 +51,12 @@ def test_the_package_asks_for_the_torch_of_the_matrix() -> None:
     installed = [r.version for r in matrix.supporting("stable") if r.version in wanted["torch"]]
     assert installed[-1] == matrix.headers.version, "an isolated build compiles on other headers"
     assert PYPROJECT["project"]["dependencies"] == [f"torch>={matrix.stable.target}"]
-    assert f'TORCH_TARGET = "{matrix.stable.target}"' in SETUP
+    assert matrix.stable.target == library.TORCH_TARGET
 
 
 def test_the_build_names_the_library_as_the_package_looks_for_it() -> None:
-    (table,) = re.findall(r"LIBRARY = (\{.+?\})\.get\(sys\.platform, \"(.+?)\"\)", SETUP)
-    assert {**ast.literal_eval(table[0]), "linux": table[1]} == _library.NAMES
+    assert library.LIBRARIES == _library.NAMES
+    assert library.CUDA_LIBRARY == _library.CUDA_NAME
 
 
 PREPARE = """
