@@ -153,25 +153,27 @@ def moved_bytes(row: Row) -> int:
 
 
 @functools.lru_cache(maxsize=1)
-def _square(dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor, Tensor]:
+def square_operands(dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Two factors and a product, SQUARE x SQUARE each, made once."""
     return _operands((SQUARE, SQUARE, SQUARE), dtype, device)
 
 
 def flop_rate(row: Row) -> tuple[Prepare, float]:
     """A large product to race, and by what its seconds become those of the row's products."""
-    left, right, out = _square(row.dtype, row.device)
+    left, right, out = square_operands(row.dtype, row.device)
     factor = flops(row) / (2 * SQUARE**3)
     return (lambda count: [functools.partial(torch.mm, left, right, out=out)] * count), factor
 
 
 @functools.lru_cache(maxsize=1)
-def _copy(device: str) -> tuple[Tensor, Tensor]:
+def copy_operands(device: str) -> tuple[Tensor, Tensor]:
+    """Source and target of a copy, COPY_BYTES each, made once."""
     return tuple(torch.empty(COPY_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
 
 
 def byte_rate(row: Row) -> tuple[Prepare, float]:
     """A large copy to race, and by what its seconds become those of the row's bytes."""
-    to, from_ = _copy(row.device)
+    to, from_ = copy_operands(row.device)
     factor = moved_bytes(row) / (2 * COPY_BYTES)
     return (lambda count: [functools.partial(to.copy_, from_)] * count), factor
 

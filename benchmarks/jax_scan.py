@@ -23,7 +23,8 @@ Function = Callable[..., Any]
 
 
 @functools.cache
-def _start(threads: int) -> ModuleType:
+def start(threads: int) -> ModuleType:
+    """Import JAX for that many threads, which it takes once in a process."""
     os.environ["NPROC"] = str(threads)
     eigen = "true" if threads > 1 else "false"
     flags = f"--xla_cpu_multi_thread_eigen={eigen}"
@@ -39,11 +40,11 @@ def _start(threads: int) -> ModuleType:
 
 
 def _started(threads: int) -> ModuleType:
-    if not _start.cache_info().currsize:
-        return _start(threads)
-    hits = _start.cache_info().hits
-    jax = _start(threads)
-    if _start.cache_info().hits == hits:
+    if not start.cache_info().currsize:
+        return start(threads)
+    hits = start.cache_info().hits
+    jax = start(threads)
+    if start.cache_info().hits == hits:
         raise NotHere("JAX has started with another number of threads in this process")
     return jax
 

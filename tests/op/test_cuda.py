@@ -79,7 +79,7 @@ def test_a_cuda_tensor_without_cuda_kernels_names_the_package(
 ) -> None:
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     with pytest.raises(ValueError, match=r"no CUDA kernels; install .*lltm==\d+\.\d+\.\d+\+cu12"):
-        lltm.backends._fastest("cuda")
+        lltm.backends.fastest("cuda")
     with pytest.raises(ValueError, match="conda install 'lltm=\\*=cuda\\*'"):
         lltm.backends.get("cuda")
 

@@ -203,7 +203,7 @@ def test_a_cuda_runtime_inside_the_library_is_nobody_elses(
 ) -> None:
     facts = SimpleNamespace(binding="stable", cuda_runtime=shared, cuda_major=12)
     torch = SimpleNamespace(cuda="13.0", series="2.13")
-    found = against._danger(facts, torch, None)  # type: ignore[arg-type]  # what it asks of both
+    found = against.danger(facts, torch, None)  # type: ignore[arg-type]  # what it asks of both
     assert (found is not None) is danger
 
 

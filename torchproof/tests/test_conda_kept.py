@@ -64,7 +64,7 @@ class Run:
         monkeypatch.setattr(packages, "audit_package", lambda *of: (PASSED, ""))
         monkeypatch.setattr(Built, "package", SimpleNamespace(files=["decay"]))
         monkeypatch.setattr(suite, "install", lambda *of: INSTALLED)
-        monkeypatch.setattr(suite, "_run", self.test)
+        monkeypatch.setattr(suite, "run_suite", self.test)
 
     many_at_once = True
 

@@ -82,11 +82,11 @@ def resolve(
     missing = _missing(elf, [p for p in found.values() if p], search)
     if missing:
         return verdict("fails", f"undefined symbol: {symbols.brief(missing[0])}", missing)
-    danger = _danger(facts, torch, built_on)
-    return verdict("unsafe", danger) if danger else verdict("loads", "every symbol is there")
+    reason = danger(facts, torch, built_on)
+    return verdict("unsafe", reason) if reason else verdict("loads", "every symbol is there")
 
 
-def _danger(facts: Facts, torch: Torch, built_on: str | None) -> str | None:
+def danger(facts: Facts, torch: Torch, built_on: str | None) -> str | None:
     """Why a library whose every symbol is there must not be loaded all the same."""
     if facts.binding == "native" and built_on is None:
         return "a native library, and nothing says which torch it was built on"

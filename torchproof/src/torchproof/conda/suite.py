@@ -157,14 +157,15 @@ def _try(trial: Trial) -> EnvironmentResult:
             install_seconds=installed.seconds,
         )
     trial.record.unlink(missing_ok=True)
-    result = _run(trial, installed)
+    result = run_suite(trial, installed)
     # One that failed is run again the next time.
     if result.status == PASSED:
         write_json(trial.record, {"key": trial.key, "result": dataclasses.asdict(result)})
     return result
 
 
-def _run(trial: Trial, installed: Installed) -> EnvironmentResult:
+def run_suite(trial: Trial, installed: Installed) -> EnvironmentResult:
+    """Run a suite in its environment, as nothing is known of it yet."""
     want, suite, work = trial.want, trial.suite, trial.work
     home = installed.prefix / "share" / project().name
     shutil.rmtree(work, ignore_errors=True)
