@@ -25,7 +25,7 @@ from benchmarks.workloads import Row
 
 
 class Replay:
-    """A clock that tells pytest-benchmark times already taken: one round between two readings."""
+    """A clock that hands pytest-benchmark times already taken: one round between two readings."""
 
     def __init__(self) -> None:
         self._readings: Iterator[float] = iter(())

@@ -38,7 +38,7 @@ class Competitor:
         ops: ``cell``, ``sequence`` or both.
         problem: makes its share of a row.
         source: one line on what it is.
-        races: whether it takes part in a row of its ops; the table in docs/benchmarks.md shows it.
+        races: whether it is run in a row of its ops; the table in docs/benchmarks.md shows it.
     """
 
     name: str

@@ -22,7 +22,7 @@ def load(
     """The library of some sources, by the compiler in CXX or g++.
 
     Args:
-        name: what the file is called, beside what tells it from other versions.
+        name: what the file is called, beside the hash of its sources.
         sources: what to compile.
         flags: of the compiler, beside those of any shared library.
         read: every file that the result depends on.

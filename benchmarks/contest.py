@@ -69,7 +69,7 @@ def hold(
 
     Args:
         row: the row.
-        competitors: who takes part; those that do not compute the row's op are left out.
+        competitors: who is raced; those that do not compute the row's op are left out.
         seconds: about how long to time, behind the preparations.
         with_floors: whether to race the floors too.
     """

@@ -100,7 +100,7 @@ def parts_of(case: Case) -> tuple[Part, ...]:
 
 @functools.cache
 def library(optimise: str = "-O3") -> ctypes.CDLL:
-    """parts.cpp with the kernels, compiled as the wheel compiles them unless told otherwise."""
+    """parts.cpp with the kernels, compiled as the wheel compiles them unless flags are given."""
     csrc = jit.source_directory()
     kernels = [csrc / name for name in jit.kernel_sources()]
     includes = [f"-I{path}" for path in (csrc, *cpp_extension.include_paths())]

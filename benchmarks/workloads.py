@@ -149,7 +149,7 @@ class Row:
     tf32: bool = False  # whether float32 products may use the tensor cores
 
     def fields(self) -> dict[str, str]:
-        """What tells it from other rows, in words."""
+        """A name that no other row has."""
         return {
             "op": self.case.op,
             "case": self.case.name,

@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_lint(console: Console) -> int:
-    """Run the linters; a linter that could not be had is told, and is no failure."""
+    """Run the linters; a linter that could not be had is "not run", and no failure."""
     with tempfile.TemporaryDirectory(prefix="lint-") as scratch:
         verdicts = lint(Path(scratch))
     for verdict in verdicts:
@@ -80,7 +80,7 @@ def run_rehearsal(chosen: argparse.Namespace, console: Console) -> int:
     rest = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != own]
     os.environ["PATH"] = os.pathsep.join(rest)
 
-    def told(done: Done) -> None:
+    def report(done: Done) -> None:
         style = STYLES.get(done.result, "yellow")
         seconds = "" if done.result == SKIPPED else f" {done.seconds:.0f} s"
         why = f" ({done.why})" if done.why else ""
@@ -88,7 +88,7 @@ def run_rehearsal(chosen: argparse.Namespace, console: Console) -> int:
         console.print(line, style=style)
 
     rehearsal = Rehearsal(
-        ROOT, FOLDER, [programs], told, tuple(filter(None, chosen.jobs.split(","))), chosen.rows
+        ROOT, FOLDER, [programs], report, tuple(filter(None, chosen.jobs.split(","))), chosen.rows
     )
     passed = rehearsal.run(GITHUB / "workflows" / "ci.yml")
     console.print(f"the logs are in {FOLDER / 'logs'}")

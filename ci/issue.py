@@ -19,15 +19,15 @@ def tell(run: str) -> str:
     Raises:
         subprocess.CalledProcessError: GitHub's `gh` refused; its words are on standard error.
     """
-    said = f"The run {run} failed; its log says how."
+    body = f"The run {run} failed; its log says how."
     listed = _gh(
         "issue", "list", "--state", "open", "--search", f'"{TITLE}" in:title', "--json", "number"
     )
     found = [str(issue["number"]) for issue in json.loads(listed)]
     if found:
-        _gh("issue", "comment", found[0], "--body", said)
+        _gh("issue", "comment", found[0], "--body", body)
         return f"added to issue {found[0]}"
-    _gh("issue", "create", "--title", TITLE, "--body", said)
+    _gh("issue", "create", "--title", TITLE, "--body", body)
     return "opened an issue"
 
 

@@ -23,7 +23,7 @@ NEWER_THAN_NPM = ('undefined variable "vars"', 'unknown permission scope "attest
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a linter said. `status`: passed, failed or not run."""
+    """The result of a linter. `status`: passed, failed or not run."""
 
     linter: str
     status: str

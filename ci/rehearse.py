@@ -45,7 +45,7 @@ class Rehearsal:
         source: the repository that jobs check out.
         folder: an empty folder that everything is written under.
         path: folders of the programs a hosted machine has, before those of this machine.
-        told: called with every step that is done.
+        report: called with every step that is done.
         wanted: the jobs to run, with those they need; all when empty.
         rows: how many entries of a job's matrix to run; all when None.
     """
@@ -53,7 +53,7 @@ class Rehearsal:
     source: Path
     folder: Path
     path: list[Path]
-    told: Callable[[Done], None]
+    report: Callable[[Done], None]
     wanted: tuple[str, ...] = ()
     rows: int | None = None
     done: list[Done] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Rehearsal:
 
     def _note(self, done: Done) -> None:
         self.done.append(done)
-        self.told(done)
+        self.report(done)
 
     def _step(self, name: str, job: Job, step: Step, place: Path, contexts: dict[str, Any]) -> Done:
         started = time.monotonic()

@@ -206,7 +206,7 @@ def select(name: str | None, input: Tensor) -> Backend:
 
 @functools.cache
 def _remembered_fastest(device: str, _loaded: int) -> Backend:
-    # A library loaded since, which _loaded tells, may have brought a faster one.
+    # A library loaded since, seen by _loaded, may have brought a faster one.
     return fastest(device)
 
 

@@ -239,7 +239,7 @@ def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backend
     changed or was damaged since. A lock left by a killed build is taken over; one held by a living
     process is waited for, with a message. A finished build needs no folder that can be written. The
     CUDA kernels are compiled, too, where torch has CUDA and sees a GPU and nvcc is found;
-    ``verbose`` tells why not.
+    ``verbose`` prints why not.
 
     Args:
         verbose: show the compiler's commands.

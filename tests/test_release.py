@@ -26,20 +26,20 @@ def test_every_place_names_the_version_of_the_source() -> None:
 
 
 def test_the_installed_wheel_says_the_version_of_the_source(tmp_path: Path) -> None:
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-P", "-m", "lltm", "--json"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
-    facts = json.loads(told.stdout)
-    said = {
+    facts = json.loads(completed.stdout)
+    versions = {
         "lltm.__version__": facts["lltm"],
         "lib/build.json": facts["library"]["version"],
         "the wheel's metadata": importlib.metadata.version("lltm"),
     }
-    assert said == dict.fromkeys(said, config.version())
+    assert versions == dict.fromkeys(versions, config.version())
 
 
 PYPROJECT = config.read_toml(config.ROOT / "pyproject.toml")

@@ -105,7 +105,7 @@ def test_the_status_is_success_only_when_all_are(results: str, code: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("result", "said", "code"),
+    ("result", "summary", "code"),
     [
         ("success", "passed", 0),
         ("failure", "failed", 1),
@@ -113,16 +113,18 @@ def test_the_status_is_success_only_when_all_are(results: str, code: int) -> Non
         ("cancelled", "not run", 0),
     ],
 )
-def test_a_gpu_nobody_offers_is_not_run(result: str, said: str, code: int, tmp_path: Path) -> None:
-    script = jobs(GITHUB / "workflows" / "gpu.yml")["told"]["steps"][0]["run"]
-    summary = tmp_path / "summary.md"
+def test_a_gpu_nobody_offers_is_not_run(
+    result: str, summary: str, code: int, tmp_path: Path
+) -> None:
+    script = jobs(GITHUB / "workflows" / "gpu.yml")["report"]["steps"][0]["run"]
+    file = tmp_path / "summary.md"
     done = subprocess.run(
         ["bash", "-eo", "pipefail", "-c", script],
-        env={"RESULT": result, "GITHUB_STEP_SUMMARY": str(summary), "PATH": "/usr/bin:/bin"},
+        env={"RESULT": result, "GITHUB_STEP_SUMMARY": str(file), "PATH": "/usr/bin:/bin"},
         check=False,
     )
     assert done.returncode == code
-    assert said in summary.read_text(encoding="utf-8")
+    assert summary in file.read_text(encoding="utf-8")
 
 
 def test_only_the_jobs_that_sign_may_sign() -> None:
@@ -186,10 +188,10 @@ def rehearse(folder: Path, plan: str, broken: str = "", **options: Any) -> Rehea
     pipx = programs / "pipx"
     pipx.write_text(STANDIN.format(log=log, broken=broken, plan=folder / "plan"))
     pipx.chmod(0o755)
-    told: list[Done] = []
-    rehearsal = Rehearsal(config.ROOT, folder / "run", [programs], told.append, **options)
+    done: list[Done] = []
+    rehearsal = Rehearsal(config.ROOT, folder / "run", [programs], done.append, **options)
     passed = rehearsal.run(CI)
-    return Rehearsed(passed, log.read_text().splitlines(), told, folder / "run")
+    return Rehearsed(passed, log.read_text().splitlines(), done, folder / "run")
 
 
 def test_every_step_of_ci_runs_in_order_on_the_real_plan(tmp_path: Path, plan: str) -> None:
@@ -226,7 +228,7 @@ def test_a_part_can_be_rehearsed(tmp_path: Path, plan: str) -> None:
     assert {done.job for done in made.done} == {"plan", "build", "audit"}
 
 
-def test_what_is_not_understood_is_said(tmp_path: Path) -> None:
+def test_what_is_not_understood_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WorkflowError, match="is not understood"):
         evaluate("format('x')", {})
     with pytest.raises(WorkflowError, match="'missing' is not there"):
@@ -256,11 +258,11 @@ def test_a_linter_that_finds_something_fails(
     monkeypatch.setattr(lint, "GITHUB", github)
     monkeypatch.setattr(lint, "ROOT", tmp_path)
     monkeypatch.setattr(lint, "actionlint", lambda *_: lint.Verdict("actionlint", "not run"))
-    said = {verdict.linter: verdict for verdict in lint.lint(tmp_path)}
-    assert said["zizmor"].status == "failed"
-    assert "unpinned" in said["zizmor"].words
-    assert said["check-jsonschema, actions"].status == "failed"
-    assert "'runs' is a required property" in said["check-jsonschema, actions"].words
+    verdicts = {verdict.linter: verdict for verdict in lint.lint(tmp_path)}
+    assert verdicts["zizmor"].status == "failed"
+    assert "unpinned" in verdicts["zizmor"].words
+    assert verdicts["check-jsonschema, actions"].status == "failed"
+    assert "'runs' is a required property" in verdicts["check-jsonschema, actions"].words
 
 
 def test_no_linter_finds_anything_in_our_own(

@@ -28,7 +28,7 @@ SCALED_LSTM = "lstm x 3/4"
 TUTORIAL = "tutorial cuda"
 # An LSTM has four gates, the LLTM three: this is what the same road would cost.
 LSTM_SHARE = 3 / 4
-# Besides its entries' names, what a row is told by.
+# Besides its entries' names, what identifies a row.
 FIELDS = ("op", "case", "dtype", "threads", "work")
 
 

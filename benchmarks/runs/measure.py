@@ -142,7 +142,7 @@ class Measurer:
         elif ended.returncode != 0 and document is None:
             raise BenchError(
                 f"the races of {part.name} ended with status {ended.returncode} and no result; "
-                "what they said stands above; go on with --resume"
+                "their messages are above; --resume continues"
             )
         return Measured(document, right=ended.returncode == 0)
 
@@ -169,13 +169,13 @@ elif not _library.load_cuda():
 def gpu_unavailable_reason() -> str | None:
     """Why nothing can be measured on a GPU here, as one clause, or None."""
     # Not the repository's root: Python would look for lltm there first.
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", NO_GPU],
         cwd=RACES.parent,
         capture_output=True,
         text=True,
         check=False,
     )
-    if told.returncode:
-        return told.stderr.strip().rpartition("\n")[2]
-    return told.stdout.strip() or None
+    if completed.returncode:
+        return completed.stderr.strip().rpartition("\n")[2]
+    return completed.stdout.strip() or None

@@ -133,7 +133,7 @@ struct Product {
 };
 
 // A transposed a is packed, this many rows of c at a time: as many as a thread's stack has room
-// for, since b is packed anew for each such block. One that is not transposed is read where it is,
+// for, since b is packed again for each such block. One that is not transposed is read where it is,
 // from a second-level cache, half a megabyte of it: rows at strides of a power of two or nearly
 // reach only part of a cache, and a full megabyte was read again from behind a cache of two.
 template <class T>

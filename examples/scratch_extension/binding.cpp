@@ -1,4 +1,4 @@
-// Tells torch's dispatcher of the two functions. There is no pybind11 and no Python here: Python
+// Registers the two functions with torch's dispatcher. There is no pybind11 and no Python here: Python
 // finds them as torch.ops.NAMESPACE.forward and .backward.
 #include <torch/library.h>
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 64;
 
-// Every thread tells its neighbour its index, through shared memory.
+// Every thread writes its index for its neighbour, through shared memory.
 __global__ void exchange(int64_t* from_neighbour, bool with_barrier) {
   auto* shared = lltm::cuda::shared_memory<int64_t>();
   shared[threadIdx.x] = threadIdx.x;

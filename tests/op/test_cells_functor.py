@@ -1,6 +1,6 @@
 """The functor of a cell: its text, and that it computes the step and its derivative.
 
-The text is compiled for one double at a time, so no kernel takes part.
+The text is compiled for one double at a time, so no kernel is called.
 """
 
 from __future__ import annotations

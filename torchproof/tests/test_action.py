@@ -68,8 +68,8 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     done = subprocess.run([*build, home / "decay"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = Runner(tmp_path_factory.mktemp("temp"), home)
-    code, said = found.run(INSTALL)
-    assert code == 0, said
+    code, output = found.run(INSTALL)
+    assert code == 0, output
     return found
 
 
@@ -80,11 +80,11 @@ def fresh(runner: Runner) -> None:
 
 
 def test_a_wheel_is_audited_as_declared(runner: Runner) -> None:
-    code, said = runner.run(CHECK, arguments="--binding stable --target 2.10 --python none")
-    assert code == 0, said
+    code, output = runner.run(CHECK, arguments="--binding stable --target 2.10 --python none")
+    assert code == 0, output
     report = runner.report()
     assert "decay/libdecay.so" in report
-    assert report in said
+    assert report in output
     assert report in (runner.home / "summary").read_text(encoding="utf-8")
 
 
@@ -95,9 +95,9 @@ def test_a_broken_rule_fails_the_step(runner: Runner) -> None:
 
 
 def test_arguments_are_quoted_as_in_a_shell(runner: Runner) -> None:
-    code, said = runner.run(CHECK, command="grid", arguments="--torch '2.13 is no torch'")
+    code, output = runner.run(CHECK, command="grid", arguments="--torch '2.13 is no torch'")
     assert code == 2
-    assert "2.13 is no torch" in said
+    assert "2.13 is no torch" in output
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_arguments_are_quoted_as_in_a_shell(runner: Runner) -> None:
     ],
 )
 def test_bad_input_is_one_sentence(runner: Runner, inputs: dict[str, str], words: str) -> None:
-    code, said = runner.run(CHECK, **inputs)
+    code, output = runner.run(CHECK, **inputs)
     assert code == 2
-    assert words in said
+    assert words in output
     assert not (runner.home / "mark").exists()
 
 

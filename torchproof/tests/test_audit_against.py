@@ -76,14 +76,14 @@ def test_the_first_complaint_of_the_loader_is_predicted(toolchain: Toolchain, ca
     torch = stub_torch(toolchain)
     libtorch = str(torch / "lib" / "libtorch_cpu.so")
     library = toolchain.library("ext.so", case.source, libtorch, *case.flags)
-    verdict, said = predicted(library, torch), loaded(library, torch)
+    verdict, message = predicted(library, torch), loaded(library, torch)
     if case.says is None:
-        assert (verdict.outcome, said) == ("loads", None)
+        assert (verdict.outcome, message) == ("loads", None)
     else:
         assert verdict.outcome == "fails"
         assert verdict.missing[0] == case.says
-        assert said is not None
-        assert f"undefined symbol: {case.says}" in said
+        assert message is not None
+        assert f"undefined symbol: {case.says}" in message
 
 
 def test_the_libraries_that_are_not_there_are_named(toolchain: Toolchain) -> None:
@@ -92,10 +92,10 @@ def test_the_libraries_that_are_not_there_are_named(toolchain: Toolchain) -> Non
     strange = [toolchain.stub(f"elsewhere/{name}", [f"odd_{at}"]) for at, name in enumerate(names)]
     source = CALL.format("odd_0") + CALL.format("odd_1") + CALL.format(THERE)
     library = toolchain.library("ext.so", source, *map(str, strange))
-    verdict, said = predicted(library, torch), loaded(library, torch)
+    verdict, message = predicted(library, torch), loaded(library, torch)
     assert (verdict.outcome, verdict.missing) == ("fails", names)
-    assert said is not None
-    assert f"{names[0]}: cannot open shared object file" in said
+    assert message is not None
+    assert f"{names[0]}: cannot open shared object file" in message
 
 
 def test_a_symbol_version_the_system_lacks_is_named(toolchain: Toolchain) -> None:
@@ -103,11 +103,11 @@ def test_a_symbol_version_the_system_lacks_is_named(toolchain: Toolchain) -> Non
     future = toolchain.stub("future/libstdc++.so.6", ["odd"], "CXXABI_1.3.99")
     source = CALL.format("odd") + CALL.format(THERE)
     library = toolchain.library("ext.so", source, str(future))
-    verdict, said = predicted(library, torch), loaded(library, torch)
+    verdict, message = predicted(library, torch), loaded(library, torch)
     assert verdict.outcome == "fails"
     assert "CXXABI_1.3.99" in verdict.missing[0]
-    assert said is not None
-    assert "version `CXXABI_1.3.99' not found" in said
+    assert message is not None
+    assert "version `CXXABI_1.3.99' not found" in message
 
 
 def test_a_library_installed_beside_it_is_found(toolchain: Toolchain) -> None:

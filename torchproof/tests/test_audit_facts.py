@@ -43,13 +43,13 @@ def torch_folder() -> Path:
 
 def test_the_compiler_at_hand_is_recognised(toolchain: Toolchain) -> None:
     library = toolchain.library("ext.so", "int nothing;\n")
-    said = subprocess.run(
+    output = subprocess.run(
         [toolchain.compiler, "-dumpfullversion", "-dumpversion"],
         capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
     (found,) = audit(library).libraries
     assert found.facts.compiler is not None
-    assert found.facts.compiler.version == said
+    assert found.facts.compiler.version == output
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_the_device_code_of_the_real_nvcc(tmp_path: Path, packing: tuple[str, ..
         [nvcc, "-shared", "-Xcompiler", "-fPIC", *flags, *packing, "k.cu", "-o", str(library)],
         cwd=tmp_path, check=True, capture_output=True,
     )  # fmt: skip
-    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
     facts = audit(library, Policy()).libraries[0].facts
     assert set(facts.cuda_images) == {"sm_80", "sm_90a", "compute_90a"}
     assert len(facts.cuda_releases) == 1
-    assert f"release {facts.cuda_releases[0]}," in said
+    assert f"release {facts.cuda_releases[0]}," in output
 
 
 HEADER = """

@@ -64,10 +64,10 @@ def test_a_wheel_that_cannot_be_packed_is_named(
 
     monkeypatch.setattr(wheels, "download", lambda target, folder: [wheel(tmp_path)])
     monkeypatch.setattr(wheels, "package", fail)
-    with pytest.raises(ChannelFailed, match=r"some_thing-.* cannot be made a package") as told:
+    with pytest.raises(ChannelFailed, match=r"some_thing-.* cannot be made a package") as raised:
         channel(tmp_path).wheels(PY312, "2.36").make()
     # It has to reach the process that tells the user.
-    assert str(error) in str(pickle.loads(pickle.dumps(told.value)))
+    assert str(error) in str(pickle.loads(pickle.dumps(raised.value)))
 
 
 def test_too_little_disk_is_told_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ TARGET = Target(Interpreter(Path("python3.11"), "3.11.7"), Path("/usr/local/pyth
 
 
 class Run:
-    """A session whose builds and tests are counted, and end as told."""
+    """A session whose builds and tests are counted, and end as the test wants."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []

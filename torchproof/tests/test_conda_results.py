@@ -85,10 +85,10 @@ def test_what_is_kept_from_an_earlier_run_says_so() -> None:
 
 
 def test_json_is_the_tables_twin() -> None:
-    told = json.loads(json.dumps(RESULTS.to_json()))
-    assert told["ok"] is True
-    assert told["packages"][0]["bytes"] == PACKAGE.bytes
-    assert told["environments"][0]["passed"] == ENVIRONMENT.passed
+    document = json.loads(json.dumps(RESULTS.to_json()))
+    assert document["ok"] is True
+    assert document["packages"][0]["bytes"] == PACKAGE.bytes
+    assert document["environments"][0]["passed"] == ENVIRONMENT.passed
 
 
 def test_one_failure_fails_the_session() -> None:

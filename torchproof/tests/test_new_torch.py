@@ -86,8 +86,8 @@ def test_a_copy_that_differs_from_its_original_is_named_and_written_again(
     matrix = config.load()
     monkeypatch.setattr(config, "load", lambda: matrix)
     monkeypatch.setattr(config, "ROOT", tmp_path)
-    (told,) = copies.check()
-    assert told.startswith(f"{copy.path}: is not the file")
+    (finding,) = copies.check()
+    assert finding.startswith(f"{copy.path}: is not the file")
     copies.write()
     assert copies.check() == ()
 
@@ -96,7 +96,7 @@ def test_a_readme_that_has_drifted_is_told(monkeypatch: pytest.MonkeyPatch, tmp_
     drifted = tmp_path / "README.md"
     drifted.write_text(readme.PATH.read_text(encoding="utf-8").replace("| 2.10 |", "| 2.01 |"))
     monkeypatch.setattr(readme, "PATH", drifted)
-    (told,) = readme.check()
-    assert "nox -s matrix -- --write" in told
+    (finding,) = readme.check()
+    assert "nox -s matrix -- --write" in finding
     readme.write()
     assert readme.check() == ()

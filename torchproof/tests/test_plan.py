@@ -1,4 +1,4 @@
-"""Lines become rows, rows find their place on a machine, and what is missing is said."""
+"""Lines become rows, rows find their place on a machine, and what is missing is reported."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_a_cuda_row_needs_nvcc_of_its_release_and_no_gpu(
     assert {p.row.binding for p in found} == {"stable", "native"}
     # Beside a torch of either CUDA major.
     assert {matrix.release(p.row.torch).cuda for p in found} == {"12.8", "13.0"}
-    told = "no nvcc of CUDA 13.0 on this machine"
-    assert {p.missing for p in found} == {told if missing else ""}
+    reason = "no nvcc of CUDA 13.0 on this machine"
+    assert {p.missing for p in found} == {reason if missing else ""}
 
 
 def test_pr_holds_what_the_project_promises() -> None:

@@ -1,4 +1,4 @@
-"""Platforms and compilers that this machine is not, or lacks: told, never left out."""
+"""Platforms and compilers that this machine is not, or lacks: listed as missing, never left out."""
 
 from __future__ import annotations
 

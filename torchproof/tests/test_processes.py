@@ -1,4 +1,4 @@
-"""A command's end is told in words, and nothing it started outlives it."""
+"""Every way a command ends has its sentence, and nothing it started outlives it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def run(tmp_path: Path, program: str, limit: float = 30.0) -> str:
 
 
 def test_output_goes_to_the_log(tmp_path: Path) -> None:
-    assert run(tmp_path, "print('said')") == ""
-    assert "said" in (tmp_path / "log").read_text()
+    assert run(tmp_path, "print('output')") == ""
+    assert "output" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "sentence"),
     [
         ("raise SystemExit(3)", "exit status 3"),
         ("import os; os.abort()", "killed by SIGABRT"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
     ],
 )
-def test_an_end_is_told_in_words(tmp_path: Path, program: str, told: str) -> None:
-    assert run(tmp_path, program) == told
+def test_every_end_has_its_sentence(tmp_path: Path, program: str, sentence: str) -> None:
+    assert run(tmp_path, program) == sentence
 
 
 def test_a_limit_ends_the_command_and_its_children(tmp_path: Path) -> None:
@@ -63,13 +63,13 @@ def alive(pid: int) -> bool:
 
 def test_stop_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
     processes = Processes()
-    told: list[type[BaseException]] = []
+    raised: list[type[BaseException]] = []
 
     def work() -> None:
         try:
             processes.run(["sleep", "60"], log=tmp_path / "log", limit=60, cwd=tmp_path)
         except Stopped:
-            told.append(Stopped)
+            raised.append(Stopped)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -77,7 +77,7 @@ def test_stop_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
         time.sleep(0.01)
     processes.stop()
     thread.join(timeout=10)
-    assert told == [Stopped]
+    assert raised == [Stopped]
     with pytest.raises(Stopped):
         processes.run(["true"], log=tmp_path / "log", limit=1, cwd=tmp_path)
 

@@ -60,10 +60,10 @@ def test_a_library_loads_on_stubs_and_finds_no_device(site: Path) -> None:
         ctypes.CDLL(library)
     assert set(stubs.write(site)) == {"libcudart.so.13", "libcublas.so.13"}
     program = f"import ctypes; print(ctypes.CDLL({library!r}).count())"
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == str(2 * stubs.NO_DEVICE)
+    assert completed.stdout.strip() == str(2 * stubs.NO_DEVICE)
 
 
 EXTENSION = """

@@ -201,9 +201,9 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
 ) -> None:
     folder = tmp_path / "decay"
     assert init.main([str(folder), "--defaults", *arguments]) == init.BAD_INPUT
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert words in message
+    assert message.count("\n") == 1
     assert not folder.exists() or not any(folder.iterdir())
 
 

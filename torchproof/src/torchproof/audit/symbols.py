@@ -1,4 +1,4 @@
-"""What a symbol's name tells: whose it is, and which std::string it was compiled with."""
+"""What a symbol's name states: whose it is, and which std::string it was compiled with."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """Tells of each step when it begins and when it ends."""
+    """Reports each step when it begins and when it ends."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

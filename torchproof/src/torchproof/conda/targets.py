@@ -49,14 +49,14 @@ class Target:
 
 def prefix_of(python: Interpreter) -> Path | None:
     """The folder an interpreter is in; None where that is no use to a package."""
-    told = subprocess.run(
+    completed = subprocess.run(
         [python.path, "-c", "import sys; print(sys.base_prefix)"],
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     )
-    prefix = Path(told.stdout.strip())
+    prefix = Path(completed.stdout.strip())
     headers = prefix / "include" / f"python{series(python.version)}"
     # What `nox -s interpreters` fetched starts by the libraries of its folder, and cannot be moved.
     bound = prefix == SHARED_PREFIX or interpreters_folder() in prefix.parents

@@ -227,7 +227,7 @@ def _compile(unpacked: Unpacked, target: Target) -> None:
     # As if it lay in the prefix; and not bound to the source's time, which packing may change.
     command += ["-s", str(unpacked.root), "-p", "/", "--invalidation-mode", "unchecked-hash"]
     command += ["-x", NOT_IMPORTED, str(unpacked.site_packages)]
-    # It also tells of templates that are no Python; what is imported is compiled or it fails there.
+    # It also lists templates that are not Python; what is imported is compiled or it fails there.
     subprocess.run(command, capture_output=True, check=False)
 
 

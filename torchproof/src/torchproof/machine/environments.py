@@ -127,7 +127,7 @@ PIP_TO_UV = {
 
 def pip_settings(python: Path) -> dict[str, str]:
     """Pip's own configuration as uv's environment variables."""
-    told = subprocess.run(
+    completed = subprocess.run(
         [python, "-m", "pip", "config", "list"],
         capture_output=True,
         text=True,
@@ -135,7 +135,7 @@ def pip_settings(python: Path) -> dict[str, str]:
         timeout=60,
     )
     settings: dict[str, str] = {}
-    for line in told.stdout.splitlines():
+    for line in completed.stdout.splitlines():
         name, _, value = line.partition("=")
         variable = PIP_TO_UV.get(name.rpartition(".")[2])
         if variable:

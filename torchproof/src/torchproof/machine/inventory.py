@@ -170,12 +170,12 @@ def running_python() -> Interpreter:
 def inspect_compiler(path: Path) -> CompilerFound | None:
     """Ask a program for its version; None when it is not a g++ or clang++ that answers."""
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=20, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    first = told.partition("\n")[0]
+    first = output.partition("\n")[0]
     numbers = re.findall(r"\d+\.\d+\.\d+", first)
     if not numbers:
         return None
@@ -209,7 +209,7 @@ def find_nvcc() -> Nvcc | None:
     program = shutil.which("nvcc", path=f"{home}/bin" if home else None)
     if program is None:
         return None
-    told = subprocess.run(
+    completed = subprocess.run(
         [program, "--version"], capture_output=True, text=True, check=False, timeout=60
     )
     plan = subprocess.run(
@@ -219,7 +219,7 @@ def find_nvcc() -> Nvcc | None:
         check=False,
         timeout=60,
     )
-    version = re.search(r"V(\d+\.\d+\.\d+)", told.stdout)
+    version = re.search(r"V(\d+\.\d+\.\d+)", completed.stdout)
     top = re.search(r"^#\$ TOP=(.+)$", plan.stderr, re.MULTILINE)
     if version is None or top is None:
         return None

@@ -1,4 +1,4 @@
-"""Subprocesses with a log, a time limit, and an end that is always told in words."""
+"""Subprocesses with a log, a time limit, and a sentence for every way they end."""
 
 from __future__ import annotations
 
@@ -62,24 +62,24 @@ def start(
     command: Sequence[str | Path], output: BinaryIO, *, cwd: Path, env: Mapping[str, str] | None
 ) -> Running:
     """Start a command in its own session; its output goes to a file."""
-    told, end = os.pipe()
+    alive, end = os.pipe()
     hold = os.fdopen(end, "wb")
     try:
         process = subprocess.Popen(
-            [*SUPERVISE, str(told), *command],
+            [*SUPERVISE, str(alive), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=cwd,
             env={**os.environ, **(env or {})},
-            pass_fds=[told],
+            pass_fds=[alive],
             start_new_session=True,
         )
     except BaseException:
         hold.close()
         raise
     finally:
-        os.close(told)
+        os.close(alive)
     return Running(process, hold)
 
 

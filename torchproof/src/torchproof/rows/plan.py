@@ -144,7 +144,7 @@ def expand(matrix: Matrix, tier: str) -> tuple[Row, ...]:
 
 
 def place(matrix: Matrix, rows: Iterable[Row], machine: Machine) -> tuple[Placed, ...]:
-    """Put rows on this machine; what it lacks is said in `missing`, never left out."""
+    """Put rows on this machine; `missing` states what it lacks, never left out."""
     placed: dict[str, Placed] = {}
     for row in rows:
         for here in _place(matrix, row, machine):

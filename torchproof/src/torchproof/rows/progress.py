@@ -74,8 +74,8 @@ class Progress:
         if self._all is not None:
             self._bars.advance(self._all)
         status = Text(result.status, style=STYLES[result.status])
-        told = f": {result.reason}" if result.reason else ""
-        self._console.print(Text.assemble(f"{self._elapsed()} {result.id}: ", status, told))
+        reason = f": {result.reason}" if result.reason else ""
+        self._console.print(Text.assemble(f"{self._elapsed()} {result.id}: ", status, reason))
 
     def _elapsed(self) -> str:
         minutes, seconds = divmod(int(time.monotonic() - self._started), 60)

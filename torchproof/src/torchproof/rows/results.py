@@ -206,10 +206,10 @@ def read_benchmark(path: Path) -> tuple[Speed, ...]:
     if document is None:
         return ()
     medians = {
-        (f"{told['op']} {told['case']}", told["dtype"], told["backend"]): 1e6
+        (f"{info['op']} {info['case']}", info["dtype"], info["backend"]): 1e6
         * benchmark["stats"]["median"]
         for benchmark in document["benchmarks"]
-        for told in [benchmark["extra_info"]]
+        for info in [benchmark["extra_info"]]
     }
     return tuple(
         Speed(case, backend, dtype, us, medians[case, dtype, "reference"])

@@ -316,22 +316,22 @@ class RowRun:
 
     def _explain_tests(self, ended: CompletedCommand, limit: float) -> str:
         crash = FATAL.search(self._log("tests").read_text(encoding="utf-8", errors="replace"))
-        told = f"a test ended its process with {SIGNALS[crash.group(1)]}; " if crash else ""
+        signal = f"a test ended its process with {SIGNALS[crash.group(1)]}; " if crash else ""
         tests = self.result.tests
         if tests and tests.failed and not ended.timed_out:
-            return f"{told}{tests.failed} failed, first {tests.failures[0]}"
-        return f"{told}{ended.explain(limit)}"
+            return f"{signal}{tests.failed} failed, first {tests.failures[0]}"
+        return f"{signal}{ended.explain(limit)}"
 
     def _speed(self, environment: Environment) -> None:
         with self._timed("speed"):
-            told = self.work / "benchmark.json"
+            output = self.work / "benchmark.json"
             ended = self._pytest(
                 environment,
                 [str(ROOT / path) for path in project().benchmarks],
-                [f"--benchmark-json={told}", f"--benchmark-max-time={RACE_S}", "-p", "no:xdist"],
+                [f"--benchmark-json={output}", f"--benchmark-max-time={RACE_S}", "-p", "no:xdist"],
                 limit=SPEED_LIMIT_S,
             )
-            self._set(speed=results.read_benchmark(told))
+            self._set(speed=results.read_benchmark(output))
             if not ended.ok:
                 raise RowFailed(ended.explain(SPEED_LIMIT_S))
 
