@@ -25,7 +25,7 @@ from setuptools.command.sdist import sdist
 
 # A build backend does not put the project's folder there.
 sys.path.insert(0, str(Path(__file__).absolute().parent))
-from build_support.variant import package_version
+from build_support.variant import dependencies, package_version
 
 # What pip asks for before a wheel, and what a source distribution takes.
 WITHOUT_LIBRARY = {"dist_info", "egg_info", "sdist"}
@@ -74,8 +74,13 @@ if WITHOUT_LIBRARY.isdisjoint(sys.argv):
 
     setup(
         version=package_version(),
+        install_requires=dependencies(),
         ext_modules=library.libraries(),
         cmdclass={"build_ext": library.Build, "bdist_wheel": Wheel},
     )
 else:
-    setup(version=package_version(), cmdclass={"sdist": Sdist})
+    setup(
+        version=package_version(),
+        install_requires=dependencies(),
+        cmdclass={"sdist": Sdist},
+    )

@@ -17,13 +17,12 @@ from setuptools import Extension
 from torch.utils import cpp_extension
 
 from build_support import cuda
-from build_support.variant import BINDING, CUDA, DEBUG, PACKAGER, package_version
+from build_support.variant import BINDING, CUDA, DEBUG, PACKAGER, TORCH_TARGET, package_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).absolute().parent.parent
-TORCH_TARGET = "2.10"
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 WINDOWS = sys.platform == "win32"
 # As lltm._library.NAMES has them.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from build_support import library
+from build_support import library, variant
 
 X86_SETS = ("baseline", "avx2", "avx512")
 # What Zig defines when it compiles libc++ for a system with threads and locales.
@@ -82,7 +82,7 @@ def command(target: Target, source: str) -> list[str]:
         *(word for folder in system for word in ("-isystem", str(headers / folder))),
         *(f"-D_LIBCPP_{name}" for name in LIBCXX),
         *("-D_LIBCPP_PSTL_BACKEND_SERIAL", "-isystem", str(torch_headers)),
-        f"-DTORCH_TARGET_VERSION={library.target_macro(library.TORCH_TARGET)}",
+        f"-DTORCH_TARGET_VERSION={library.target_macro(variant.TORCH_TARGET)}",
         str(library.ROOT / source),
     ]
 

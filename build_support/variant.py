@@ -11,6 +11,8 @@ from build_support import cuda
 
 ROOT = Path(__file__).absolute().parent.parent
 BINDINGS = ("stable", "native")
+# The first torch that the stable binding serves.
+TORCH_TARGET = "2.10"
 BINDING = os.environ.get("LLTM_BINDING") or "stable"
 CUDA = os.environ.get("LLTM_CUDA") == "1"
 DEBUG = os.environ.get("LLTM_DEBUG") == "1"
@@ -20,6 +22,16 @@ PACKAGER = os.environ.get("LLTM_PACKAGER") or None
 
 if BINDING not in BINDINGS:
     raise SystemExit(f"LLTM_BINDING must be {' or '.join(BINDINGS)}, got {BINDING!r}")
+
+
+def torch_series() -> str:
+    """The series of the torch that is installed, which a native build is for: ``2.13``."""
+    return ".".join(installed_version("torch").split(".")[:2])
+
+
+def dependencies() -> list[str]:
+    """What the wheel requires: torch from the target on, or the one that a native build is for."""
+    return [f"torch=={torch_series()}.*" if BINDING == "native" else f"torch>={TORCH_TARGET}"]
 
 
 def package_version() -> str:
@@ -36,8 +48,7 @@ def package_version() -> str:
         return version
     marks = []
     if BINDING == "native":
-        major, minor = installed_version("torch").split(".")[:2]
-        marks.append(f"torch{major}.{minor}")
+        marks.append(f"torch{torch_series()}")
     if CUDA:
         marks.append(f"cu{cuda.release().split('.')[0]}")
     return f"{version}+{'.'.join(marks)}" if marks else version

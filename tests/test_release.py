@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from torchproof.release import version
 
-from build_support import library
+from build_support import library, variant
 from lltm import _library
 from torchproof import config
 
@@ -50,8 +50,7 @@ def test_the_package_asks_for_the_torch_of_the_matrix() -> None:
     wanted = {r.name: r.specifier for r in map(Requirement, PYPROJECT["build-system"]["requires"])}
     installed = [r.version for r in matrix.supporting("stable") if r.version in wanted["torch"]]
     assert installed[-1] == matrix.headers.version, "an isolated build compiles on other headers"
-    assert PYPROJECT["project"]["dependencies"] == [f"torch>={matrix.stable.target}"]
-    assert matrix.stable.target == library.TORCH_TARGET
+    assert matrix.stable.target == variant.TORCH_TARGET
 
 
 def test_the_build_names_the_library_as_the_package_looks_for_it() -> None:
@@ -85,3 +84,7 @@ def test_the_metadata_is_prepared_without_torch(tmp_path: Path) -> None:
     torch = config.series(importlib.metadata.version("torch"))
     lines = metadata.read_text(encoding="utf-8").splitlines()
     assert f"Version: {config.version()}+torch{torch}" in lines
+    # Of any other torch its library is refused.
+    assert [line for line in lines if line.startswith("Requires-Dist: ")] == [
+        f"Requires-Dist: torch=={torch}.*"
+    ]
