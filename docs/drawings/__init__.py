@@ -1,4 +1,8 @@
-"""The directive ``flow``: one flow of flows.toml as a drawing, its boxes in order."""
+"""Directives whose drawings are made of committed data.
+
+``flow``: one flow of flows.toml, its boxes in order. ``report``: the matrix's report page of what
+docs/proofs has recorded. ``errors``: its plot of errors against the oracle.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,16 @@ from typing import TYPE_CHECKING, ClassVar
 import tomllib
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
+from torchproof.report import page, proofs
+from torchproof.report.page import plots
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+    from torchproof.rows.results import Result
 
 DATA = Path(__file__).with_name("flows.toml")
 REPOSITORY = Path(__file__).parents[2]
+REPORT = "report.html"
 COLUMNS = 4
 WIDTH, HEIGHT, GAP = 190, 74, 30
 """Of a box and between two, in pixels."""
@@ -102,7 +110,48 @@ class Flow(SphinxDirective):
         return [nodes.raw("", draw(self.arguments[0]), format="html")]
 
 
+def recorded() -> list[Result]:
+    """The rows that have passed, on every processor."""
+    return [row for record in proofs.read_all() for row in proofs.results(record)]
+
+
+class Report(SphinxDirective):
+    """``:::{report}``."""
+
+    def run(self) -> list[nodes.Node]:
+        """The page in a frame."""
+        self.env.note_dependency(str(proofs.FOLDER))
+        frame = (
+            f'<iframe class="report" src="{REPORT}" title="What is proven where" loading="lazy">'
+            f'</iframe><p><a href="{REPORT}">The page by itself</a></p>'
+        )
+        return [nodes.raw("", frame, format="html")]
+
+
+class Errors(SphinxDirective):
+    """``:::{errors}``."""
+
+    def run(self) -> list[nodes.Node]:
+        """The plot and what it shows in words; a sentence where no record has errors."""
+        self.env.note_dependency(str(proofs.FOLDER))
+        plot = plots.oracle(recorded())
+        if plot is None:
+            return [nodes.paragraph("", "No record has errors yet.")]
+        figure = f'<img class="errors" src="{plot.wide}" alt="{escape(plot.words)}">'
+        return [nodes.raw("", figure, format="html"), nodes.paragraph("", plot.words)]
+
+
+def write_report(app: Sphinx, failure: Exception | None) -> None:
+    """The page of the directive ``report``."""
+    if failure is None and app.builder.format == "html":
+        html = page.render(Path(app.outdir), "recorded", recorded(), proofs.read_all())
+        Path(app.outdir, REPORT).write_text(html, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directive."""
+    """Register the directives."""
     app.add_directive("flow", Flow)
+    app.add_directive("report", Report)
+    app.add_directive("errors", Errors)
+    app.connect("build-finished", write_report)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

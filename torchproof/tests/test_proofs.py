@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from torchproof.machine.sample_processors import AMX, ZEN4
-from torchproof.report import proofs, readme
-from torchproof.report.page import sample
+from torchproof.report import page, proofs, readme
+from torchproof.report.page import plots, sample
 from torchproof.rows.results import FAILED, NOT_RUN, Result
 
 from torchproof import config, files
@@ -65,6 +65,18 @@ def test_a_record_holds_what_passed(root: Path) -> None:
     assert proof.not_run == {ABSENT.id: "no CPython 3.14"}
     assert record.in_use["avx2"]["decay"] == "avx2"
     assert proof.current
+
+
+def test_a_record_keeps_what_a_page_shows_of_its_rows(root: Path) -> None:
+    proofs.record("local", ROWS, AMX, COMMIT)
+    (record,) = proofs.read_all()
+    again = proofs.results(record)
+    assert sorted(row.level for row in again) == sorted(row.level for row in ROWS)
+    assert plots.oracle(again) == plots.oracle(ROWS)
+    assert plots.speed(again).words == plots.speed(ROWS).words
+    (root / "csrc" / "kernel.cpp").write_text("2")
+    assert {row.reason for row in proofs.results(record)} == {"at 0123456, older than the kernels"}
+    assert "older than the kernels" in page.render(root, "recorded", proofs.results(record))
 
 
 def test_a_record_is_of_its_kernels(root: Path) -> None:

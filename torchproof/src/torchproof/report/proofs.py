@@ -12,19 +12,32 @@ from torchproof import config
 from torchproof.errors import TorchproofError
 from torchproof.files import kernels_hash, read_json, write_json
 from torchproof.machine import processor
-from torchproof.rows.results import FAILED, NOT_RUN, PASSED
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED, OracleError, Result, Speed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from torchproof.machine.processor import Processor
-    from torchproof.rows.results import Result
 
 FOLDER = config.ROOT / "docs" / "proofs"
 TIERS = ("local", "pr")
 # Records, and what is made from them: they change no result.
 RECORDS = ("docs/proofs", "docs/benchmarks", "docs/benchmarks.md", "README.md")
+
+# What names a row, in its result and in a record.
+OF_RESULT = (
+    "torch",
+    "python",
+    "binding",
+    "compiler",
+    "cuda",
+    "platform",
+    "level",
+    "system",
+    "suite",
+    "emulator",
+)
 
 
 class Unrecordable(TorchproofError):
@@ -73,6 +86,7 @@ class ProvenRow:
     Attributes:
         torch, python, binding, compiler, cuda, platform, level, system, suite: as its Result's.
         emulator: what the processor was emulated by; "" for a real one.
+        oracle: the largest errors by dtype and backend; `speed`: against eager, by case.
         commit: of the sources; `date`: of the run; `kernels`: the hash of the kernels' sources.
     """
 
@@ -89,6 +103,8 @@ class ProvenRow:
     commit: str
     date: str
     kernels: str
+    oracle: tuple[OracleError, ...] = ()
+    speed: tuple[Speed, ...] = ()
 
     @property
     def current(self) -> bool:
@@ -128,7 +144,7 @@ def read(file: Path) -> Record | None:
         return None
     try:
         tiers = {tier: _proof(proof) for tier, proof in value["tiers"].items()}
-        rows = tuple(ProvenRow(**row) for row in value.get("rows", ()))
+        rows = tuple(_proven_row(row) for row in value.get("rows", ()))
         return Record(processor.from_json(value["processor"]), value["in_use"], tiers, rows)
     except (KeyError, TypeError) as error:
         raise config.ConfigError(
@@ -140,6 +156,36 @@ def read(file: Path) -> Record | None:
 def _proof(value: dict[str, Any]) -> Proof:
     lists = ("torch", "python", "compilers", "bindings")
     return Proof(**{**value, **{name: tuple(value[name]) for name in lists}})
+
+
+def _proven_row(value: dict[str, Any]) -> ProvenRow:
+    measured = {
+        "oracle": tuple(OracleError(**each) for each in value.get("oracle", ())),
+        "speed": tuple(Speed(**each) for each in value.get("speed", ())),
+    }
+    return ProvenRow(**{**value, **measured})
+
+
+def results(record: Record) -> list[Result]:
+    """A record's rows as those of a run; which tests, artifacts and logs they had is not kept."""
+    return [
+        Result(
+            **{field: getattr(row, field) for field in OF_RESULT},
+            id=row.key.replace(" ", "-"),
+            packages="",
+            tier="",
+            reason_for_row="",
+            key="",
+            status=PASSED,
+            reason="" if row.current else f"at {row.commit[:7]}, older than the kernels",
+            finished=row.date,
+            oracle=row.oracle,
+            speed=row.speed,
+            processor=record.processor.to_json(),
+            in_use=record.in_use.get(row.level, {}),
+        )
+        for row in record.rows
+    ]
 
 
 def read_all() -> tuple[Record, ...]:
@@ -217,12 +263,14 @@ def _today() -> str:
 
 
 def _row(result: Result, commit: str) -> ProvenRow:
-    given = {
-        field.name: getattr(result, field.name)
-        for field in dataclasses.fields(ProvenRow)
-        if field.name not in ("commit", "date", "kernels")
-    }
-    return ProvenRow(**given, commit=commit, date=_today(), kernels=kernels_hash())
+    return ProvenRow(
+        **{field: getattr(result, field) for field in OF_RESULT},
+        commit=commit,
+        date=_today(),
+        kernels=kernels_hash(),
+        oracle=result.largest_errors,
+        speed=result.speed,
+    )
 
 
 def _of(passed: Sequence[Result], results: Iterable[Result], commit: str) -> Proof:

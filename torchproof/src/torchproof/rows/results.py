@@ -107,6 +107,18 @@ class Result:
         return max(self.oracle, key=lambda e: e.ulp, default=None)
 
     @property
+    def largest_errors(self) -> tuple[OracleError, ...]:
+        """The largest error against the oracle by dtype and backend, with eager's largest."""
+        found: dict[tuple[str, str], OracleError] = {}
+        for error in self.oracle:
+            key = (error.dtype, error.backend)
+            known = found.get(key, error)
+            worst = max(known, error, key=lambda each: each.ulp)
+            eager = max(known.eager_ulp, error.eager_ulp)
+            found[key] = dataclasses.replace(worst, eager_ulp=eager)
+        return tuple(found.values())
+
+    @property
     def speedup(self) -> float | None:
         """The geometric mean of the fused backend's speed against eager over all cases."""
         ratios = [s.ratio for s in self.speed if s.backend == "fused"]

@@ -83,7 +83,7 @@ def oracle(results: Iterable[Result]) -> Plot | None:
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for result in results:
         worst: dict[tuple[str, str], float] = {}
-        for error in result.oracle:
+        for error in result.largest_errors:
             for backend, ulp in ((error.backend, error.ulp), ("reference", error.eager_ulp)):
                 key = (error.dtype, backend)
                 worst[key] = max(worst.get(key, 0.0), ulp)
