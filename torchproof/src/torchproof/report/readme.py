@@ -28,11 +28,12 @@ def tables(matrix: Matrix, records: Sequence[Record]) -> str:
     compilers = " and ".join(f"{c.name} {c.oldest} to {c.newest}" for c in matrix.compilers)
     built = {version for spec in matrix.rows for version in spec.cuda} - {"cpu"}
     cuda = f" CUDA: {', '.join(cuda.version for cuda in matrix.cuda)}." if built else ""
-    native = "in the last column with a native build: " if _has_native(matrix) else ""
+    native = ", in the last column with a native build" if _has_native(matrix) else ""
+    largest = matrix.suites[0].name
     facts = [
-        f"A cell names the largest suite that has passed on {HOME} with the stable wheel, "
-        f"{native}{', '.join(suite.name for suite in matrix.suites)}, "
-        "the largest first; — where there is no wheel.",
+        f"{largest}: the suite `{largest}`, all that is tested of an artifact, has passed on "
+        f"{HOME} with the stable wheel{native}. {NOT_RUN}: it has not, with these kernels; in "
+        "brackets is what has passed instead. —: there is no wheel.",
         f"Compilers: {compilers}.{cuda}",
     ]
     parts = (_releases(matrix, rows), facts[:1], _targets(matrix, records), _processors(records))
@@ -52,14 +53,13 @@ def _releases(matrix: Matrix, rows: Sequence[ProvenRow]) -> Iterator[str]:
     for release in reversed(matrix.torch):
         own = [row for row in plain if row.torch == release.version]
         cells = [
-            _suite(matrix, [r for r in own if (r.binding, r.python) == ("stable", python)])
+            _cell(matrix, [r for r in own if (r.binding, r.python) == ("stable", python)])
             if python in release.every_python and release in stable
             else NO_WHEEL
             for python in pythons
         ]
         native = [row for row in own if row.binding == "native"]
-        on = ", ".join(sorted({row.python for row in native}, key=number))
-        cells += [f"{_suite(matrix, native)}{f' on CPython {on}' if on else ''}" for _ in last]
+        cells += [_cell(matrix, native, name_python=True) for _ in last]
         yield f"| {release.series} | {' | '.join(cells)} |"
 
 
@@ -71,6 +71,18 @@ def _is_plain(row: ProvenRow) -> bool:
     return (row.platform, row.level, row.system, row.cuda) == (HOME, HOST, HOST, "cpu")
 
 
+def _cell(matrix: Matrix, rows: Sequence[ProvenRow], *, name_python: bool = False) -> str:
+    """The largest suite where it has passed with these kernels, else that it was not run."""
+    largest = matrix.suites[0].name
+    passed = [row for row in rows if row.current and row.suite == largest]
+    pythons = sorted({row.python for row in passed or rows}, key=number)
+    on = f" on CPython {', '.join(pythons)}" if name_python and pythons else ""
+    if passed:
+        return largest + on
+    lesser = _suite(matrix, rows)
+    return NOT_RUN if lesser == NOT_RUN else f"{NOT_RUN} ({lesser}{on})"
+
+
 def _suite(matrix: Matrix, rows: Sequence[ProvenRow]) -> str:
     """The largest suite that has passed with these kernels, and a larger one with older ones."""
     order = [suite.name for suite in matrix.suites]
@@ -78,7 +90,7 @@ def _suite(matrix: Matrix, rows: Sequence[ProvenRow]) -> str:
     now = min((order.index(row.suite) for row in known if row.current), default=len(order))
     once = min((order.index(row.suite) for row in known if not row.current), default=len(order))
     found = [order[now]] if now < len(order) else []
-    found += [f"{order[once]} (older kernels)"] if once < now else []
+    found += [f"{order[once]} with older kernels"] if once < now else []
     return ", ".join(found) or NOT_RUN
 
 
