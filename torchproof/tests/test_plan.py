@@ -33,20 +33,33 @@ def test_local_takes_what_the_machine_has() -> None:
     assert not any(p.missing for p in placed)
 
 
-def test_each_row_comes_once_and_the_first_line_wins() -> None:
+@pytest.mark.parametrize("suite", ["full", "core"])
+def test_each_row_comes_once_with_the_largest_suite_of_its_lines(suite: str) -> None:
     matrix = config.load()
-    doubled = dataclasses.replace(
-        matrix,
-        rows=(
-            *matrix.rows,
-            *(dataclasses.replace(s, suite="full") for s in matrix.rows if s.tier == "local"),
-        ),
-    )
+    own = [spec for spec in matrix.rows if spec.tier == "local"]
+    again = (dataclasses.replace(spec, suite=suite) for spec in own)
+    doubled = dataclasses.replace(matrix, rows=(*again, *own))
     placed = place(doubled, expand(doubled, "local"), MACHINE)
     assert len({p.row.id for p in placed}) == len(placed)
-    assert [p.row.suite for p in placed] == [
-        p.row.suite for p in place(matrix, expand(matrix, "local"), MACHINE)
-    ]
+    before = {p.row.id: p.row.suite for p in place(matrix, expand(matrix, "local"), MACHINE)}
+    assert {p.row.id: p.row.suite for p in placed} == {
+        name: "full" if suite == "full" else known for name, known in before.items()
+    }
+
+
+def test_the_nightly_tier_runs_the_full_suite_on_every_torch_and_python_of_the_table() -> None:
+    matrix = config.load()
+    suites = {
+        (row.torch, row.python): row.suite
+        for row in expand(matrix, "nightly")
+        if (row.binding, row.compiler, row.cuda, row.packages, row.platform, row.level, row.system)
+        == ("stable", "default", "cpu", "stubs", config.HOME, config.HOST, config.HOST)
+    }
+    assert suites == {
+        (release.version, python): "full"
+        for release in matrix.supporting("stable")
+        for python in release.every_python
+    }
 
 
 def test_a_missing_program_is_said_and_the_row_stays() -> None:

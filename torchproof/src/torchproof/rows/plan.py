@@ -133,13 +133,16 @@ def tiers_within(matrix: Matrix, name: str) -> tuple[str, ...]:
 
 
 def expand(matrix: Matrix, tier: str) -> tuple[Row, ...]:
-    """The rows of a tier, each once, in the order of the file."""
+    """The rows of a tier, each once and with the largest suite of its lines, in their order."""
     within = tiers_within(matrix, tier)
+    size = {suite.name: -place for place, suite in enumerate(matrix.suites)}
     rows: dict[str, Row] = {}
     for spec in matrix.rows:
         if spec.tier in within:
             for row in expand_line(matrix, spec):
-                rows.setdefault(row.id, row)
+                known = rows.setdefault(row.id, row)
+                if size[row.suite] > size[known.suite]:
+                    rows[row.id] = row
     return tuple(rows.values())
 
 
