@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torchproof.conda.targets import prefix_of
 from torchproof.config import number, series
-from torchproof.machine import interpreters
+from torchproof.machine import debian, interpreters
 from torchproof.machine.environments import Environment, torch_requirements
 from torchproof.machine.inventory import CompilerFound, Interpreter, Machine, find_pythons
 from torchproof.rows.plan import expand, place, select
@@ -67,8 +67,8 @@ def test_a_system_that_is_not_in_the_file_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--on", "debian-1", "."], "there is no system 'debian-1' in matrix.toml"),
-        (["--on", "debian-11", "."], "not made: . has no bin/python3.*; name the prefix"),
+        (["--on", "debian-1", "--prefix", "."], "there is no system 'debian-1' in matrix.toml"),
+        (["--on", "debian-11", "--prefix", "."], "not made: . has no bin/python3.*; name the"),
     ],
 )
 def test_what_cannot_be_put_on_a_system_is_told(
@@ -76,6 +76,65 @@ def test_what_cannot_be_put_on_a_system_is_told(
 ) -> None:
     assert interpreters.main(arguments) != 0
     assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [[], ["3.11", "--prefix", "P", "--source", "S"]])
+def test_a_system_gets_one_prefix_or_one_source_tree(
+    more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        interpreters.main(["--on", "debian-11", *more])
+    assert "--on takes either --prefix PREFIX, or a series and" in capsys.readouterr().err
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_one_that_does_not_start_on_a_system_is_not_left_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(tmp_path / "path" / "patchelf", "exit 0")
+    program(tmp_path / "prefix" / "bin" / "python3.11", "echo GLIBC_2.34 not found >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("torchproof.machine.debian.unpack", lambda *_: tmp_path / "unpacked")
+    assert interpreters.main(["--on", "debian-11", "--prefix", str(tmp_path / "prefix")]) == 1
+    assert "not made: " in (out := capsys.readouterr().out)
+    assert "python3.11 failed: GLIBC_2.34 not found" in out
+    assert not list((tmp_path / "cache").rglob("python3.11"))
+
+
+@pytest.mark.parametrize("name", ["3.14", "3.14t"])
+def test_it_is_compiled_as_named_and_against_the_root_given(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = tmp_path / "tree" / "Include" / "patchlevel.h"
+    header.parent.mkdir(parents=True)
+    header.write_text('#define PY_VERSION "3.14.7"\n', encoding="utf-8")
+    program(tmp_path / "tree" / "configure", 'printf "%s\\n" "$@" > configured')
+    program(tmp_path / "path" / "make", "exit 0")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/usr/bin:/bin")
+    made = interpreters.build(name, tmp_path / "tree", tmp_path / "to", tmp_path, Path("root"))
+    assert made == tmp_path / "to" / "bin" / f"python{name}"
+    configured = (tmp_path / "configured").read_text(encoding="utf-8").splitlines()
+    assert f"--prefix={tmp_path / 'to'}" in configured
+    assert "CC=gcc --sysroot=root" in configured
+    assert ("--disable-gil" in configured) == name.endswith("t")
+
+
+def test_links_of_unpacked_packages_name_their_own_files(tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "libz.so.1"
+    library.parent.mkdir()
+    library.touch()
+    link = tmp_path / "usr" / "libz.so"
+    link.parent.mkdir()
+    link.symlink_to("/lib/libz.so.1")
+    debian.relocate_links(tmp_path)
+    assert link.resolve() == library.resolve()
 
 
 def test_its_environment_has_folders_of_its_own(tmp_path: Path) -> None:

@@ -102,6 +102,15 @@ def unpack(suite: str, packages: Sequence[str], scratch: Path, architecture: str
     return unpacked
 
 
+def relocate_links(unpacked: Path) -> None:
+    """Point the links of unpacked packages at their own files: some name this system's."""
+    for link in sorted(unpacked.rglob("*")):
+        if link.is_symlink() and link.readlink().is_absolute():
+            target = unpacked / link.readlink().relative_to("/")
+            link.unlink()
+            link.symlink_to(target)
+
+
 def copy_libraries(unpacked: Path, triplet: str, target: Path) -> None:
     """Copy the shared libraries of unpacked packages; an older release has some in its /lib."""
     target.mkdir(parents=True, exist_ok=True)

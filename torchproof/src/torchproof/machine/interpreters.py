@@ -28,6 +28,8 @@ from torchproof.machine.inventory import (
 )
 
 LOADED_FIRST = ("libstdc++.so.6", "librt.so.1")
+# Of a system, with what its rows run on: what CPython is compiled against.
+DEVELOPMENT = ("libbz2-dev", "libc6-dev", "libffi-dev", "liblzma-dev", "libssl-dev", "zlib1g-dev")
 VERSION = re.compile(r'^#define\s+PY_VERSION\s+"(\d+\.\d+)[^"]*"', re.MULTILINE)
 
 
@@ -57,7 +59,7 @@ def adopt(prefix: Path, system: config.System, target: Path, scratch: Path) -> P
     if program is None:
         raise NotOffered(f"{prefix} has no bin/python3.*; name the prefix of a CPython")
     platform = of_this_machine()
-    unpacked = debian.unpack(system.suite, system.packages, scratch)
+    unpacked = debian.unpack(system.suite, system.packages, scratch / "libraries")
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(prefix, target, symlinks=True)
     libraries = target / "lib" / platform.triplet
@@ -70,17 +72,28 @@ def settle(program: Path, loader: Path) -> Path:
 
     The search path of the old kind serves the libraries of its libraries, too. Some are loaded
     first: a library with a search path of its own would take the machine's.
+
+    Raises:
+        NotOffered: there is no patchelf, or the program does not start on those libraries.
     """
     if shutil.which("patchelf") is None:
         raise NotOffered("there is no patchelf on PATH")
     search = ("--force-rpath", "--set-rpath", loader.parent)
     first = [word for name in LOADED_FIRST for word in ("--add-needed", name)]
     debian.run("patchelf", "--set-interpreter", loader, *search, *first, program)
+    debian.run(program, "-c", "import ctypes")
     return program
 
 
-def build(name: str, source: Path, target: Path, scratch: Path) -> Path:
+def build(name: str, source: Path, target: Path, scratch: Path, root: Path | None = None) -> Path:
     """The CPython of a series, built from a source tree; a free-threaded one by its "t".
+
+    Args:
+        name: the series, "3.14t".
+        source: the tree.
+        target: the prefix it is installed in.
+        scratch: a folder for the build.
+        root: whose headers and libraries it is compiled against; None for this machine's own.
 
     Raises:
         NotOffered: the tree is of another series, or the build failed.
@@ -91,6 +104,7 @@ def build(name: str, source: Path, target: Path, scratch: Path) -> Path:
         held = f"CPython {found[1]}" if found else "no CPython"
         raise NotOffered(f"{source} holds {held}, and not the sources of {name}")
     kind = ["--disable-gil"] if name.endswith("t") else []
+    kind += [f"CC=gcc --sysroot={root}"] if root else []
     shutil.rmtree(target, ignore_errors=True)
     for command in (
         [
@@ -105,6 +119,19 @@ def build(name: str, source: Path, target: Path, scratch: Path) -> Path:
     ):
         debian.run(*command, cwd=scratch)
     return target / "bin" / f"python{name}"
+
+
+def build_on(name: str, source: Path, system: config.System, target: Path, scratch: Path) -> Path:
+    """The CPython of a series, compiled against a system's C library, on its libraries.
+
+    Raises:
+        NotOffered: the tree is of another series, the build failed, or a package cannot be had.
+    """
+    root = debian.unpack(system.suite, (*system.packages, *DEVELOPMENT), scratch / "root")
+    debian.relocate_links(root)
+    (scratch / "build").mkdir()
+    program = build(name, source, scratch / "prefix", scratch / "build", root)
+    return adopt(program.parents[1], system, target, scratch)
 
 
 def of_this_machine() -> config.Emulator:
@@ -131,10 +158,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("series", nargs="*", help="3.14; every missing one when left out")
     parser.add_argument(
         "--on",
-        nargs=2,
-        metavar=("SYSTEM", "PREFIX"),
-        help="put the CPython in a prefix, built on that system, on its C library",
+        metavar="SYSTEM",
+        help="put the CPython of --prefix, or one built of --source, on that system's C library",
     )
+    parser.add_argument("--prefix", type=Path, help="of a CPython that was built on that system")
     parser.add_argument(
         "--source", type=Path, metavar="TREE", help="build the series named from CPython's sources"
     )
@@ -146,9 +173,11 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if (options.source or options.emulate) and not options.series:
         parser.error("name the series: `nox -s interpreters -- 3.14t --source TREE`")
+    if options.on and bool(options.prefix) == bool(options.source):
+        parser.error("--on takes either --prefix PREFIX, or a series and --source TREE")
     matrix = config.load()
     if options.on:
-        return _adopt(matrix, options.on[0], Path(options.on[1]))
+        return _put_on(matrix, options)
     failed = False
     for name in options.series or wanted(matrix, find_pythons()):
         try:
@@ -170,19 +199,25 @@ def _get(matrix: config.Matrix, name: str, options: argparse.Namespace) -> Path:
         return fetch(name, of_this_machine(), target, scratch)
 
 
-def _adopt(matrix: config.Matrix, name: str, prefix: Path) -> int:
-    system = matrix.system(name)
+def _put_on(matrix: config.Matrix, options: argparse.Namespace) -> int:
+    system = matrix.system(options.on)
     if system is None:
         names = ", ".join(system.name for system in matrix.systems)
-        print(f"there is no system {name!r} in matrix.toml; the systems are {names}")
+        print(f"there is no system {options.on!r} in matrix.toml; the systems are {names}")
         return 2
+    target = cache_folder() / "systems" / system.name
     try:
-        with tempfile.TemporaryDirectory(prefix="torchproof-") as scratch:
-            target = cache_folder() / "systems" / name
-            print(f"{name}: {adopt(prefix, system, target, Path(scratch))}")
+        with tempfile.TemporaryDirectory(prefix="torchproof-") as folder:
+            scratch = Path(folder)
+            if options.prefix:
+                program = adopt(options.prefix, system, target, scratch)
+            else:
+                program = build_on(options.series[0], options.source, system, target, scratch)
     except NotOffered as error:
-        print(f"{name}: not made: {error}")
+        shutil.rmtree(target, ignore_errors=True)
+        print(f"{system.name}: not made: {error}")
         return 1
+    print(f"{system.name}: {program}")
     return 0
 
 

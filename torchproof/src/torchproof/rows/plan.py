@@ -211,7 +211,8 @@ def _missing(
     if python is None:
         if row.system == HOST:
             return f"no CPython {row.python} on this machine"
-        needed = f"`nox -s interpreters -- --on {row.system} PREFIX` puts one there"
+        command = f"nox -s interpreters -- {row.python} --on {row.system} --source TREE"
+        needed = f"`{command}` builds one from CPython's sources"
         return f"no CPython {row.python} on {row.system}: {needed}"
     if compiler is None:
         return f"no {row.compiler} on this machine, or one outside the bounds of matrix.toml"
