@@ -32,7 +32,7 @@ HEAR_INTERRUPTS = ("env", "--default-signal=INT")
 def start(
     folder: Path, *, jobs: int = 2, resume: bool = False, mode: str = "", **happenings: Any
 ) -> Any:
-    modes = [word for word in ("resume" if resume else "", mode) if word]
+    modes = [*(["resume"] if resume else []), *mode.split()]
     return subprocess.Popen(
         [*HEAR_INTERRUPTS, sys.executable, str(DRIVER), str(folder), str(jobs), *modes],
         env={**os.environ, "STANDIN": json.dumps(happenings)},
@@ -54,7 +54,7 @@ def rows(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_every_row_passes_and_is_reported(tmp_path: Path) -> None:
-    code, told = finish(tmp_path)
+    code, told = finish(tmp_path, mode="report")
     assert code == 0, told
     document = json.loads((tmp_path / "report.json").read_text())
     assert sorted(row["id"] for row in document["rows"]) == ALL
@@ -69,7 +69,7 @@ def test_every_row_passes_and_is_reported(tmp_path: Path) -> None:
 
 
 def test_an_emulated_row_names_the_emulator_and_is_not_timed(tmp_path: Path) -> None:
-    code, output = finish(tmp_path, mode="emulated")
+    code, output = finish(tmp_path, mode="emulated report")
     assert code == 0, output
     document = json.loads((tmp_path / "report.json").read_text())
     assert {row["outcome"] for row in document["rows"]} == {"passed, emulated by qemu-user 1.0"}
@@ -114,7 +114,7 @@ def test_a_broken_row_is_told_and_the_others_pass(
 
 
 def test_a_row_is_held_to_its_level_and_keeps_what_each_library_used(tmp_path: Path) -> None:
-    code, told = finish(tmp_path, mode="levels")
+    code, told = finish(tmp_path, mode="levels report")
     assert code == 0, told
     found = rows(tmp_path)
     held, free = found[f"{STABLE}-avx2"], found[STABLE]

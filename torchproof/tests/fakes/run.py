@@ -1,6 +1,6 @@
-"""Runs the real runner over stand-in environments: `run.py FOLDER JOBS [MODE]`.
+"""Runs the real runner over stand-in environments: `run.py FOLDER JOBS [MODE...]`.
 
-The mode is resume, build, prebuilt, levels or emulated.
+A mode is resume, build, prebuilt, levels, emulated, or report, which writes the report, too.
 
 A process of its own, so that a test can kill it as a user, or the kernel, would.
 """
@@ -20,7 +20,6 @@ from torchproof.machine.environments import Environment
 from torchproof.machine.inventory import CompilerFound, Emulation, Interpreter, Machine
 from torchproof.machine.processes import Processes
 from torchproof.machine.sample_processors import AMX
-from torchproof.report import document
 from torchproof.rows import row
 from torchproof.rows.build import Builder
 from torchproof.rows.plan import expand, place
@@ -129,7 +128,10 @@ def main() -> int:
         except (BusyError, OSError) as error:
             print(f"error: {error}")
             return 2
-    document.write(folder, "local", results)
+    if "report" in sys.argv:
+        from torchproof.report import document  # draws plots: slow to import
+
+        document.write(folder, "local", results)
     return 1 if any(result.status == "failed" for result in results) else 0
 
 

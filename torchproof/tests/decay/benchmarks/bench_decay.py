@@ -1,0 +1,1 @@
+"""What a row times."""
