@@ -129,7 +129,7 @@ def main() -> int:
             print(f"error: {error}")
             return 2
     if "report" in sys.argv:
-        from torchproof.report import document  # draws plots: slow to import
+        from torchproof.report import document  # noqa: PLC0415  # draws plots: slow to import
 
         document.write(folder, "local", results)
     return 1 if any(result.status == "failed" for result in results) else 0
