@@ -27,8 +27,6 @@
 // set's processors.
 #pragma once
 
-#include <array>
-
 #if defined(__CUDACC__)
 #define LLTM_HOST_DEVICE __host__ __device__ __forceinline__
 #elif defined(__GNUC__)
@@ -62,6 +60,9 @@ constexpr int kRecurrentShare = kShares - 1;  // the input's is 0
 // The first state whose gradient does not come from the product alone.
 constexpr int kFirstPassed = Cell::kDirect ? 0 : 1;
 
-using Scalars = std::array<double, room(Cell::kScalars)>;
+// A struct and not std::array, which device code cannot read.
+struct Scalars {
+  double values[room(Cell::kScalars)];
+};
 
 }  // namespace lltm

@@ -13,6 +13,17 @@ struct Elu {
   V derivative;
 };
 
+// In the type that a step is computed in.
+template <class V>
+struct StepScalars {
+  V values[room(Cell::kScalars)];
+
+  LLTM_HOST_DEVICE explicit StepScalars(const Scalars& scalars) {
+#pragma unroll
+    for (int i = 0; i < Cell::kScalars; ++i) values[i] = static_cast<V>(scalars.values[i]);
+  }
+};
+
 // Overloads, because the historic kernels sent float64 through float functions.
 struct DeviceMath {
   // Through exp(-|x|), which cannot overflow.

@@ -1,5 +1,8 @@
 // The CUDA kernels: raw device pointers and sizes in, queued on a stream, raw device pointers out.
 //
+// Letters as in cpu/kernels.h: B batch, F features, S state; N states, G gates and P
+// pre-activations of an element.
+//
 // Every array is dense and row-major. No function here allocates, synchronises or reads device
 // memory from the host, so all of them can be captured in a CUDA graph. The result of each is the
 // same bit for bit from run to run: nothing is accumulated by atomics.
@@ -7,6 +10,7 @@
 
 #include <cstdint>
 
+#include "../cell.h"
 #include "../cpu/types.h"
 
 // cudaStream_t, so that a binding needs none of CUDA's headers.
@@ -23,14 +27,13 @@ template <class T>
 struct GatesForward {
   int64_t rows;
   int64_t state;  // S
-  double alpha;
-  const T* z_input;   // [rows, 3S] pre-activations, or their share that comes from the input
-  const T* z_state;   // [rows, 3S] the share that comes from the hidden state, or null
-  const T* bias;      // [3S] or null
-  const T* old_cell;  // [rows, S]
-  T* new_h;           // [rows, S]
-  T* new_cell;        // [rows, S], may be old_cell
-  T* gates;           // [rows, 3S] saved for backward, or null where there will be none
+  Scalars scalars;
+  const T* z_input = nullptr;      // [rows, GS] the input's share of the pre-activations, or all
+  const T* z_recurrent = nullptr;  // [rows, GS] the recurrent share, or null
+  const T* bias = nullptr;         // [PS] or null
+  const T* old_state[Cell::kStates] = {};  // [rows, S] each
+  T* new_state[Cell::kStates] = {};        // [rows, S] each, may be old_state
+  T* saved = nullptr;  // [rows, kSaved S] for backward, or null where there will be none
 };
 
 template <class T>
@@ -40,16 +43,17 @@ template <class T>
 struct GatesBackward {
   int64_t rows;
   int64_t state;  // S
-  double alpha;
-  const T* gates;                // [rows, 3S] as forward saved them
-  const T* new_cell;             // [rows, S]
-  const T* grad_h;               // [rows, S] from outside, or null for zeros
-  const T* grad_h_extra;         // [rows, S] from the following step, or null for zeros
-  const T* grad_cell;            // [rows, S] from outside, or null for zeros
-  const compute_t<T>* carry_in;  // [rows, S] from the following step, or null for zeros
-  compute_t<T>* carry_out;       // [rows, S] for the preceding step, or null; may be carry_in
-  T* d_old_cell;                 // [rows, S], or null
-  T* d_z;                        // [rows, 3S]
+  Scalars scalars;
+  const T* saved = nullptr;                 // [rows, kSaved S] as forward saved it
+  const T* old_state[Cell::kStates] = {};   // [rows, S] each; null for one that the functor does
+  const T* new_state[Cell::kStates] = {};   // not read
+  const T* grad_state[Cell::kStates] = {};  // [rows, S] each from outside, or null for zeros
+  const T* grad_h_extra = nullptr;          // [rows, S] more for h, or null for zeros
+  const compute_t<T>* carry_in[Cell::kStates] = {};  // [rows, S] from the following step, or null
+  compute_t<T>* carry_out[Cell::kStates] = {};  // [rows, S] for the preceding step, or null; may
+                                                // be carry_in
+  T* d_old_state[Cell::kStates] = {};           // [rows, S] of all but h, or null
+  T* d_z[kShares] = {};                         // [rows, GS] of each share
 };
 
 template <class T>
@@ -107,19 +111,17 @@ struct PersistentForward {
   int64_t steps;  // T, at least 1
   int64_t batch;  // B
   int64_t state;  // S
-  double alpha;
-  const T* weights;  // [3S, S] with rows weights_stride apart
-  int64_t weights_stride;
-  const T* bias;       // [3S] or null
-  const T* h0;         // [B, S]
-  const T* c0;         // [B, S]
-  const T* projected;  // [T, B, 3S] the input's share of the pre-activations
-  T* output;           // [T, B, S]
-  T* h_n;              // [B, S]
-  T* c_n;              // [B, S]
-  T* cells;            // [T, B, S] saved for backward, or null
-  T* gates;            // [T, B, 3S] saved for backward, or null
-  unsigned* arrivals;  // [groups] to wait for one another; need not be set
+  Scalars scalars;
+  const T* weights = nullptr;  // [GS, S] with rows weights_stride apart
+  int64_t weights_stride = 0;
+  const T* bias = nullptr;             // [PS] or null
+  const T* first[Cell::kStates] = {};  // [B, S] each, before the first step
+  const T* projected = nullptr;        // [T, B, GS] the input's share of the pre-activations
+  T* output = nullptr;                 // [T, B, S]
+  T* last[Cell::kStates] = {};         // [B, S] each, after the last step
+  T* states = nullptr;                 // [T, N - 1, B, S] all but h for backward, or null
+  T* saved = nullptr;                  // [T, B, kSaved S] for backward, or null
+  unsigned* arrivals = nullptr;        // [groups] to wait for one another; need not be set
 };
 
 template <class T>
@@ -131,19 +133,19 @@ struct PersistentBackward {
   int64_t steps;  // T, at least 1
   int64_t batch;  // B
   int64_t state;  // S
-  double alpha;
-  const T* weights;  // [3S, S] with rows weights_stride apart
-  int64_t weights_stride;
-  const T* cells;        // [T, B, S]
-  const T* gates;        // [T, B, 3S]
-  const T* grad_output;  // [T, B, S] or null
-  const T* grad_h_n;     // [B, S] or null
-  const T* grad_c_n;     // [B, S] or null
-  T* d_z;                // [T, B, 3S]
-  T* d_h0;               // [B, S] or null
-  T* d_c0;               // [B, S] or null
-  compute_t<T>* carry;   // [B, S] scratch
-  unsigned* arrivals;    // [groups] to wait for one another; need not be set
+  Scalars scalars;
+  const T* weights = nullptr;  // [GS, S] with rows weights_stride apart
+  int64_t weights_stride = 0;
+  const T* first[Cell::kStates] = {};      // [B, S] each, before the first step
+  const T* output = nullptr;               // [T, B, S]
+  const T* states = nullptr;               // [T, N - 1, B, S]
+  const T* saved = nullptr;                // [T, B, kSaved S]
+  const T* grad_output = nullptr;          // [T, B, S] or null
+  const T* grad_last[Cell::kStates] = {};  // [B, S] each, or null
+  T* d_z[kShares] = {};                    // [T, B, GS] of each share
+  T* d_first[Cell::kStates] = {};          // [B, S] each, or null
+  compute_t<T>* carry = nullptr;           // [N, B, S] scratch
+  unsigned* arrivals = nullptr;            // [groups] to wait for one another; need not be set
 };
 
 template <class T>

@@ -137,8 +137,9 @@ struct Place {
   __device__ int64_t element(int64_t tile) const {
     return (tile + row) * state + first_unit + unit;
   }
-  __device__ int64_t gate_element(int64_t tile, int of_gate) const {
-    return ((tile + row) * Gates::kGates + of_gate) * state + first_unit + unit;
+  // Of piece `piece` of the `pieces` that a row has for each element.
+  __device__ int64_t element_of(int64_t tile, int piece, int pieces) const {
+    return ((tile + row) * pieces + piece) * state + first_unit + unit;
   }
   __device__ V sum(int of_gate) const { return sums[(of_gate * kRows + row) * kUnits + unit]; }
 };
@@ -231,69 +232,157 @@ __device__ __forceinline__ void multiply(const P& place, const V (&weights)[kWar
   __syncthreads();
 }
 
+// The units' rows (forward) or columns (backward) of the state's weights that a lane keeps.
+template <class T, int K, bool Transposed, class P>
+__device__ __forceinline__ void load_weights(const P& place, const T* weights, int64_t stride,
+                                             compute_t<T> (&to)[kWarpUnits][K]) {
+  using V = compute_t<T>;
+  const unsigned lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int i = 0; i < K; ++i) {
+    const int k = static_cast<int>(element_at<T>(position_of_lane<V>(i, lane), P::kWidth));
+#pragma unroll
+    for (int unit = 0; unit < kWarpUnits; ++unit) {
+      const int64_t of_unit = place.first_unit + place.warp_unit + unit;
+      const int64_t row = Transposed ? k : of_unit, column = Transposed ? of_unit : k;
+      const bool inside = of_unit < place.state && k < place.state;
+      to[unit][i] =
+          inside ? widen(weights[(place.gate * int64_t{place.state} + row) * stride + column])
+                 : V(0);
+    }
+  }
+}
+
+// State i after step t, [B, S]. Forward without `states` has all but h in `last`.
+template <class T>
+__device__ __forceinline__ T* after(const PersistentForward<T>& args, int i, int64_t t,
+                                    int64_t plane) {
+  if (i == 0) return args.output + t * plane;
+  return args.states ? args.states + (t * (Cell::kStates - 1) + i - 1) * plane : args.last[i];
+}
+template <class T>
+__device__ __forceinline__ const T* after(const PersistentBackward<T>& args, int i, int64_t t,
+                                          int64_t plane) {
+  if (i == 0) return args.output + t * plane;
+  return args.states + (t * (Cell::kStates - 1) + i - 1) * plane;
+}
+
+// State i before step t.
+template <class Args>
+__device__ __forceinline__ auto before(const Args& args, int i, int64_t t, int64_t plane)
+    -> decltype(+args.first[i]) {
+  return t ? after(args, i, t - 1, plane) : args.first[i];
+}
+
 template <class Gates, class T, int K>
 __global__ void __launch_bounds__(kThreads<Gates>, 1)
     forward_kernel(const PersistentForward<T> args, const PersistentPlan plan) {
   using V = compute_t<T>;
-  constexpr int kGates = Gates::kGates;
-  const int64_t batch = args.batch, state = args.state, steps = args.steps;
-  const Place<Gates, V, K> place(plan, batch, state, args.arrivals, 1);
-  const unsigned lane = threadIdx.x % kWarp;
+  constexpr int kGates = Gates::kGates, kStates = Gates::kStates;
+  constexpr int kRecurrent = Gates::kPre - kGates;
+  const int64_t steps = args.steps, plane = args.batch * args.state;
+  const Place<Gates, V, K> place(plan, args.batch, args.state, args.arrivals, 1);
   V weights[kWarpUnits][K];
-#pragma unroll
-  for (int unit = 0; unit < kWarpUnits; ++unit) {
-    const int64_t row = place.first_unit + place.warp_unit + unit;
-#pragma unroll
-    for (int i = 0; i < K; ++i) {
-      const int k = static_cast<int>(element_at<T>(position_of_lane<V>(i, lane), place.kWidth));
-      const bool inside = row < state && k < state;
-      weights[unit][i] =
-          inside ? widen(args.weights[(place.gate * state + row) * args.weights_stride + k]) : V(0);
-    }
-  }
+  load_weights<T, K, false>(place, args.weights, args.weights_stride, weights);
+  const StepScalars<V> scalars(args.scalars);
 
   for (int64_t t = 0; t < steps; ++t) {
-    const T* h = t ? args.output + (t - 1) * batch * state : args.h0;
-    const T* cell = t ? (args.cells ? args.cells + (t - 1) * batch * state : args.c_n) : args.c0;
-    T* new_cell = args.cells ? args.cells + t * batch * state : args.c_n;
     for (int64_t tile = place.begin; tile < place.end; tile += kRows) {
       const bool finishes = place.finishes(tile);
       // What does not depend on the others is under way while they are waited for.
-      V z[kGates], old_cell = 0;
+      V z[Gates::kPre] = {}, state[kStates] = {};
       if (finishes) {
+        const int64_t at = place.element(tile);
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
           z[gate] =
-              widen(args.projected[t * batch * kGates * state + place.gate_element(tile, gate)]);
-          if (args.bias) z[gate] += widen(args.bias[gate * state + place.first_unit + place.unit]);
+              widen(args.projected[t * plane * kGates + place.element_of(tile, gate, kGates)]);
         }
-        old_cell = widen(cell[place.element(tile)]);
+#pragma unroll
+        for (int i = 0; i < Gates::kPre; ++i) {
+          if (args.bias) z[i] += widen(args.bias[i * args.state + place.first_unit + place.unit]);
+        }
+#pragma unroll
+        for (int i = 0; i < kStates; ++i) state[i] = widen(before(args, i, t, plane)[at]);
       }
       if (t && tile == place.begin) wait(place.arrived, static_cast<unsigned>(t) * place.blocks);
-      stage(place, h, 1, tile);
+      stage(place, before(args, 0, t, plane), 1, tile);
       multiply(place, weights, 1, 0);
       if (!finishes) continue;
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) z[gate] += place.sum(gate);
-      const V old_state[] = {V(0), old_cell}, scalars[] = {static_cast<V>(args.alpha)};
-      const auto out = Gates::forward(z, old_state, scalars);
+      for (int gate = 0; gate < kGates; ++gate) z[kRecurrent + gate] += place.sum(gate);
+      const auto out = Gates::forward(z, state, scalars.values);
       const int64_t at = place.element(tile);
-      narrow(out.state[0], args.output[t * batch * state + at]);
-      narrow(out.state[1], new_cell[at]);
-      if (args.gates) {
 #pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
-          narrow(out.saved[gate],
-                 args.gates[t * batch * kGates * state + place.gate_element(tile, gate)]);
-        }
+      for (int i = 0; i < kStates; ++i) {
+        narrow(out.state[i], after(args, i, t, plane)[at]);
+        if (t == steps - 1) narrow(out.state[i], args.last[i][at]);
       }
-      if (t == steps - 1) {
-        narrow(out.state[0], args.h_n[at]);
-        narrow(out.state[1], args.c_n[at]);
+#pragma unroll
+      for (int i = 0; args.saved && i < Gates::kSaved; ++i) {
+        const int64_t to = place.element_of(tile, i, Gates::kSaved);
+        narrow(out.saved[i], args.saved[t * plane * Gates::kSaved + to]);
       }
     }
     arrive(place.arrived);
   }
+}
+
+// What backward reads of an element at step t, but for the gradient from the following step.
+template <class Gates, class T>
+struct BackwardOperands {
+  using V = compute_t<T>;
+  V saved[room(Gates::kSaved)] = {};
+  V old_state[Gates::kStates] = {}, new_state[Gates::kStates] = {}, grad[Gates::kStates] = {};
+
+  template <class P>
+  __device__ __forceinline__ void load(const PersistentBackward<T>& args, const P& place,
+                                       int64_t tile, int64_t t) {
+    const int64_t plane = args.batch * args.state, at = place.element(tile);
+#pragma unroll
+    for (int i = 0; i < Gates::kSaved; ++i) {
+      const int64_t from = place.element_of(tile, i, Gates::kSaved);
+      saved[i] = widen(args.saved[t * plane * Gates::kSaved + from]);
+    }
+#pragma unroll
+    for (int i = 0; i < Gates::kStates; ++i) {
+      old_state[i] = widen(before(args, i, t, plane)[at]);
+      new_state[i] = widen(after(args, i, t, plane)[at]);
+      if (i == 0 && args.grad_output) grad[i] = widen(args.grad_output[t * plane + at]);
+      if (t == args.steps - 1) {
+        if (args.grad_last[i]) grad[i] += widen(args.grad_last[i][at]);
+      } else if (i >= kFirstPassed) {
+        grad[i] += args.carry[i * plane + at];
+      }
+    }
+  }
+};
+
+// An element's results at step t.
+template <class Gates, class T, class P, class Out>
+__device__ __forceinline__ void store_gradients(const PersistentBackward<T>& args, const P& place,
+                                                int64_t tile, int64_t t, const Out& out) {
+  constexpr int kGates = Gates::kGates;
+  const int64_t plane = args.batch * args.state, at = place.element(tile);
+#pragma unroll
+  for (int i = 0; i < Gates::kPre; ++i) {
+    T* d_z = args.d_z[i / kGates] + t * plane * kGates;
+    narrow(out.d_z[i], d_z[place.element_of(tile, i % kGates, kGates)]);
+  }
+#pragma unroll
+  for (int i = kFirstPassed; i < Gates::kStates; ++i) {
+    args.carry[i * plane + at] = out.d_state[i];
+    if (i > 0 && t == 0 && args.d_first[i]) narrow(out.d_state[i], args.d_first[i][at]);
+  }
+}
+
+// The sum over the gates of the staged products of an element.
+template <class Gates, class P>
+__device__ __forceinline__ auto sum_of_gates(const P& place) {
+  auto sum = place.sum(0);
+#pragma unroll
+  for (int gate = 1; gate < Gates::kGates; ++gate) sum += place.sum(gate);
+  return sum;
 }
 
 template <class Gates, class T, int K>
@@ -301,79 +390,44 @@ __global__ void __launch_bounds__(kThreads<Gates>, 1)
     backward_kernel(const PersistentBackward<T> args, const PersistentPlan plan) {
   using V = compute_t<T>;
   constexpr int kGates = Gates::kGates;
-  const int64_t batch = args.batch, state = args.state, steps = args.steps;
-  const Place<Gates, V, K> place(plan, batch, state, args.arrivals, kGates);
-  const unsigned lane = threadIdx.x % kWarp;
+  const int64_t steps = args.steps, plane = args.batch * args.state;
+  const Place<Gates, V, K> place(plan, args.batch, args.state, args.arrivals, kGates);
   V weights[kWarpUnits][K];
-#pragma unroll
-  for (int i = 0; i < K; ++i) {
-    const int k = static_cast<int>(element_at<T>(position_of_lane<V>(i, lane), place.kWidth));
-#pragma unroll
-    for (int unit = 0; unit < kWarpUnits; ++unit) {
-      const int64_t column = place.first_unit + place.warp_unit + unit;
-      const bool inside = column < state && k < state;
-      weights[unit][i] =
-          inside ? widen(args.weights[(place.gate * state + k) * args.weights_stride + column])
-                 : V(0);
-    }
-  }
+  load_weights<T, K, true>(place, args.weights, args.weights_stride, weights);
+  const StepScalars<V> scalars(args.scalars);
+  const T* recurrent = args.d_z[kRecurrentShare];
 
   for (int64_t t = steps - 1; t >= 0; --t) {
     const bool last = t == steps - 1;
-    const int64_t first_gate = t * batch * kGates * state;
     for (int64_t tile = place.begin; tile < place.end; tile += kRows) {
       const bool finishes = place.finishes(tile);
-      V saved[kGates], new_cell = 0, grad_h = 0, grad_cell = 0;
-      if (finishes) {
-        const int64_t at = place.element(tile);
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
-          saved[gate] = widen(args.gates[first_gate + place.gate_element(tile, gate)]);
-        }
-        new_cell = widen(args.cells[t * batch * state + at]);
-        if (args.grad_output) grad_h = widen(args.grad_output[t * batch * state + at]);
-        if (last) {
-          if (args.grad_h_n) grad_h += widen(args.grad_h_n[at]);
-          if (args.grad_c_n) grad_cell = widen(args.grad_c_n[at]);
-        } else {
-          grad_cell = args.carry[at];
-        }
-      }
+      BackwardOperands<Gates, T> of;
+      if (finishes) of.load(args, place, tile, t);
       if (!last) {
         if (tile == place.begin) {
           wait(place.arrived, static_cast<unsigned>(steps - 1 - t) * place.blocks);
         }
-        stage(place, args.d_z + first_gate + batch * kGates * state, kGates, tile);
+        stage(place, recurrent + (t + 1) * plane * kGates, kGates, tile);
         multiply(place, weights, kGates, place.gate);
       }
       if (!finishes) continue;
-      if (!last) {
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) grad_h += place.sum(gate);
-      }
-      const V old_state[] = {V(0), V(0)}, new_state[] = {V(0), new_cell};
-      const V grad[] = {grad_h, grad_cell}, scalars[] = {static_cast<V>(args.alpha)};
-      const auto out = Gates::backward(saved, old_state, new_state, grad, scalars);
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
-        narrow(out.d_z[gate], args.d_z[first_gate + place.gate_element(tile, gate)]);
-      }
-      args.carry[place.element(tile)] = out.d_state[1];
-      if (t == 0 && args.d_c0) narrow(out.d_state[1], args.d_c0[place.element(tile)]);
+      if (!last) of.grad[0] += sum_of_gates<Gates>(place);
+      const auto out =
+          Gates::backward(of.saved, of.old_state, of.new_state, of.grad, scalars.values);
+      store_gradients<Gates>(args, place, tile, t, out);
     }
     arrive(place.arrived);
   }
 
-  if (!args.d_h0) return;
+  if (!args.d_first[0]) return;
   wait(place.arrived, static_cast<unsigned>(steps) * place.blocks);
   for (int64_t tile = place.begin; tile < place.end; tile += kRows) {
-    stage(place, args.d_z, kGates, tile);
+    stage(place, recurrent, kGates, tile);
     multiply(place, weights, kGates, place.gate);
     if (!place.finishes(tile)) continue;
-    V d_h = 0;
-#pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) d_h += place.sum(gate);
-    narrow(d_h, args.d_h0[place.element(tile)]);
+    V d_h = sum_of_gates<Gates>(place);
+    if (Gates::kDirect) d_h += args.carry[place.element(tile)];
+    narrow(d_h, args.d_first[0][place.element(tile)]);
   }
 }
 
@@ -398,13 +452,16 @@ struct Kernels {
     const int64_t before = device < kDevices ? known[device].load() : 0;
     if (before) return before - 1;
     const char* what = "ask for the device's size";
-    int cooperative = 0, multiprocessors = 0, forward = 0, backward = 0;
+    int cooperative = 0, multiprocessors = 0, shared = 0;
     check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), what);
     check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), what);
-    prepare(forward_kernel<Gates, T, K>, kForwardShared, &forward);
-    prepare(backward_kernel<Gates, T, K>, kBackwardShared, &backward);
-    const int64_t blocks =
-        cooperative ? static_cast<int64_t>(std::min(forward, backward)) * multiprocessors : 0;
+    check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), what);
+    int forward = 0, backward = 0;
+    if (cooperative && kBackwardShared <= shared) {
+      prepare(forward_kernel<Gates, T, K>, kForwardShared, &forward);
+      prepare(backward_kernel<Gates, T, K>, kBackwardShared, &backward);
+    }
+    const int64_t blocks = static_cast<int64_t>(std::min(forward, backward)) * multiprocessors;
     if (device < kDevices) known[device].store(blocks + 1);
     return blocks;
   }

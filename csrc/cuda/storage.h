@@ -87,4 +87,12 @@ bool are_aligned(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % kVectorBytes == 0) && ...);
 }
 
+template <class T, int N>
+bool all_aligned(T* const (&pointers)[N]) {
+  for (T* pointer : pointers) {
+    if (!are_aligned(pointer)) return false;
+  }
+  return true;
+}
+
 }  // namespace lltm::cuda

@@ -29,7 +29,7 @@ void split_states(const std::optional<Tensor>& tensor, int64_t plane, T* (&state
 
 inline Scalars scalars_of(const std::vector<double>& values) {
   Scalars scalars{};
-  std::copy_n(values.begin(), Cell::kScalars, scalars.begin());
+  std::copy_n(values.begin(), Cell::kScalars, scalars.values);
   return scalars;
 }
 

@@ -50,7 +50,7 @@ CellResult<Api> cell_compute_cuda(const char* op, const Tensor& input_, const Te
   const int64_t width = sizes.state + sizes.features, gates = sizes.gates();
   CellResult<Api> result{Api::empty(input, {sizes.batch, sizes.state}),
                          Api::empty(input, {sizes.batch, sizes.state}), std::nullopt};
-  if (save) result.gates = Api::empty(input, {sizes.batch, gates});
+  if (save) result.gates = Api::empty(input, {sizes.batch, Cell::kSaved * sizes.state});
   if (sizes.batch == 0 || sizes.state == 0) return result;
 
   const Tensor z = Api::empty(input, {sizes.batch, gates});
@@ -61,12 +61,15 @@ CellResult<Api> cell_compute_cuda(const char* op, const Tensor& input_, const Te
     Api::matmul(queue, dense(z_data, sizes.batch, gates),
                 dense(Api::template data<T>(x), sizes.batch, width),
                 dense(Api::template data<T>(weights), gates, width).transposed());
-    cuda::gates_forward<T>(
-        {sizes.batch, sizes.state, alpha, z_data, nullptr, data_or_null<Api, T>(bias),
-         Api::template data<T>(old_cell), Api::template mutable_data<T>(result.new_h),
-         Api::template mutable_data<T>(result.new_cell),
-         mutable_data_or_null<Api, T>(result.gates)},
-        queue.stream());
+    cuda::GatesForward<T> step{sizes.batch, sizes.state, {alpha}};
+    step.z_input = z_data;
+    step.bias = data_or_null<Api, T>(bias);
+    step.old_state[0] = Api::template data<T>(old_h);
+    step.old_state[1] = Api::template data<T>(old_cell);
+    step.new_state[0] = Api::template mutable_data<T>(result.new_h);
+    step.new_state[1] = Api::template mutable_data<T>(result.new_cell);
+    step.saved = mutable_data_or_null<Api, T>(result.gates);
+    cuda::gates_forward(step, queue.stream());
   });
   return result;
 }
@@ -116,11 +119,14 @@ Gradients<Tensor> cell_backward_cuda(const std::optional<Tensor>& grad_h_,
   dispatch(input_.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     T* d_z_data = Api::template mutable_data<T>(d_z);
-    cuda::gates_backward<T>(
-        {batch, state, alpha, Api::template data<T>(gates), Api::template data<T>(new_cell),
-         data_or_null<Api, T>(grad_h), nullptr, data_or_null<Api, T>(grad_cell), nullptr, nullptr,
-         mutable_data_or_null<Api, T>(d_old_cell), d_z_data},
-        queue.stream());
+    cuda::GatesBackward<T> step{batch, state, {alpha}};
+    step.saved = Api::template data<T>(gates);
+    step.new_state[1] = Api::template data<T>(new_cell);
+    step.grad_state[0] = data_or_null<Api, T>(grad_h);
+    step.grad_state[1] = data_or_null<Api, T>(grad_cell);
+    step.d_old_state[1] = mutable_data_or_null<Api, T>(d_old_cell);
+    step.d_z[0] = d_z_data;
+    cuda::gates_backward(step, queue.stream());
     const auto d = dense<const T>(d_z_data, batch, sizes.gates());
     const auto w = dense(Api::template data<T>(weights), sizes.gates(), width);
     if (d_input) {

@@ -63,10 +63,12 @@ auto& sequence_backward = sequence_backward_cuda<ShimApi>;
 Tensor gates_forward(const Tensor& z, const Tensor& old_cell, const Tensor& new_h,
                      const Tensor& new_cell) {
   using T = cuda::BFloat16;
-  cuda::gates_forward<T>({old_cell.size(0), old_cell.size(1), 1.0, Api::data<T>(z), nullptr,
-                          nullptr, Api::data<T>(old_cell), Api::mutable_data<T>(new_h),
-                          Api::mutable_data<T>(new_cell), nullptr},
-                         nullptr);
+  cuda::GatesForward<T> args{old_cell.size(0), old_cell.size(1), {1.0}};
+  args.z_input = Api::data<T>(z);
+  args.old_state[0] = args.old_state[1] = Api::data<T>(old_cell);  // h is not read
+  args.new_state[0] = Api::mutable_data<T>(new_h);
+  args.new_state[1] = Api::mutable_data<T>(new_cell);
+  cuda::gates_forward(args, nullptr);
   return new_h;
 }
 

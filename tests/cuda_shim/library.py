@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-import lltm
-from lltm import _library, ops
+from lltm import _library, jit, ops
 
 HERE = Path(__file__).parent
 VARIANTS = HERE.parent / "op" / "cuda_variants"
-INSTALLED = Path(lltm.__file__).parent  # csrc/ travels in the wheel
+CSRC = jit.source_directory()
 NAMESPACE = "lltm_cuda_shim"
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 OLDEST_TORCH = (2, 10)
@@ -43,8 +42,6 @@ def compiler() -> str:
 
 def unavailable_reason() -> str | None:
     """Why the shim cannot be built here, or ``None``."""
-    if not (INSTALLED / "csrc" / "cuda").is_dir():
-        return "the installed package carries no CUDA sources"
     if _library.release(torch.__version__) < OLDEST_TORCH:
         return "its binding needs the stable headers of torch 2.10 or newer"
     try:
@@ -55,12 +52,12 @@ def unavailable_reason() -> str | None:
 
 
 def _sources() -> list[Path]:
-    kernels = sorted((INSTALLED / "csrc" / "cuda").glob("*.cu"))
+    kernels = sorted((CSRC / "cuda").glob("*.cu"))
     return [*kernels, *sorted(HERE.glob("*.cpp")), VARIANTS / "binding.cpp"]
 
 
 def _flags(sanitize: bool) -> list[str]:
-    includes = [HERE / "include", INSTALLED, HERE, *map(Path, cpp_extension.include_paths())]
+    includes = [HERE / "include", CSRC.parent, HERE, *map(Path, cpp_extension.include_paths())]
     return [
         "-std=c++17",
         "-DTORCH_TARGET_VERSION=0x020a000000000000",
@@ -77,7 +74,7 @@ def _flags(sanitize: bool) -> list[str]:
 
 def _digest(flags: list[str]) -> str:
     digest = hashlib.sha256("\n".join([compiler(), torch.__version__, *flags]).encode())
-    headers = [*HERE.rglob("*.h"), *VARIANTS.glob("*.h"), *(INSTALLED / "csrc").rglob("*.h")]
+    headers = [*HERE.rglob("*.h"), *VARIANTS.glob("*.h"), *CSRC.rglob("*.h"), *CSRC.rglob("*.inc")]
     for path in sorted([*headers, *_sources()]):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -402,6 +402,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrCooperativeLaunch:
       *value = 1;
       return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(cuda_shim::kMostSharedBytes);
+      return cudaSuccess;
   }
   return cudaErrorInvalidValue;
 }
