@@ -105,8 +105,14 @@ def build_directory(optimise: tuple[str, ...] = OPTIMISE, gpu: str | None = None
     return cache_directory() / f"{NAMESPACE}_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
-def _say(message: str) -> None:
-    print(f"lltm.jit: {message}", file=sys.stderr, flush=True)
+def exports() -> list[str]:
+    """What keeps a library's own names to itself, for the linker."""
+    script = f"-Wl,--version-script={source_directory() / 'exports.map'}"
+    return [script] if sys.platform.startswith("linux") else []
+
+
+def _say(message: str, who: str = "lltm.jit") -> None:
+    print(f"{who}: {message}", file=sys.stderr, flush=True)
 
 
 def _remove_stale_lock(directory: Path) -> None:
@@ -150,14 +156,13 @@ def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str
 
     sources = source_directory()
     names = (BINDING, *kernel_sources(), *(_jit_cuda.SOURCES if gpu else ()))
-    script = f"-Wl,--version-script={sources / 'exports.map'}"
     cpp_extension.load(
         name=NAMESPACE,
         sources=[str(sources / name) for name in names],
         extra_cflags=[*optimise, *FLAGS, *kernel_flags()],
         extra_cuda_cflags=_jit_cuda.compiler_flags(gpu, FLAGS) if gpu else None,
         extra_ldflags=[
-            *([script] if sys.platform.startswith("linux") else []),
+            *exports(),
             *(_jit_cuda.link_flags() if gpu else []),
         ],
         build_directory=str(directory),
@@ -166,7 +171,7 @@ def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str
     )
 
 
-def _acquire(directory: Path) -> FileLock:
+def acquire(directory: Path, who: str) -> FileLock:
     """The lock on a build's folder, waited for with a message while another process holds it."""
     from filelock import FileLock, Timeout  # noqa: PLC0415 - torch's own dependency
 
@@ -179,7 +184,7 @@ def _acquire(directory: Path) -> FileLock:
             return lock
         except Timeout:
             if not waiting:
-                _say(f"another process is building in {directory}; waiting for it")
+                _say(f"another process is building in {directory}; waiting for it", who)
             waiting = True
 
 
@@ -210,7 +215,7 @@ def _build_and_load(verbose: bool, optimise: tuple[str, ...]) -> None:
     cache = Cache(build_directory(optimise, gpu), LIBRARY, source_directory())
     start = time.perf_counter()
     try:
-        lock = _acquire(cache.directory)
+        lock = acquire(cache.directory, "lltm.jit")
     except OSError as error:
         _load_finished(cache, error)
     else:

@@ -165,7 +165,7 @@ def _fake_stream_step(
 # Autograd ---------------------------------------------------------------------------------------
 
 
-def _is_asked_for(tensor: Tensor | None, edges: Iterator[tuple[Any, int]]) -> bool:
+def is_asked_for(tensor: Tensor | None, edges: Iterator[tuple[Any, int]]) -> bool:
     """Whether the backward pass under way wants this argument's gradient.
 
     ``autograd.grad`` may name a few of those that require grad, which is all that
@@ -205,17 +205,18 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         edges = iter(ctx.next_functions)
-        needs = [_is_asked_for(tensor, edges) for tensor in saved[:TENSOR_ARGUMENTS]]
+        needs = [is_asked_for(tensor, edges) for tensor in saved[:TENSOR_ARGUMENTS]]
         gradients = ctx.family.op("_backward")(*grads, *saved, ctx.alpha, needs)
         wanted = (d if need else None for d, need in zip(gradients, needs, strict=True))
         return None, *wanted, None
 
 
-def _forward_mode() -> bool:
+def forward_mode() -> bool:
+    """Whether a level of forward-mode differentiation is open."""
     return forward_ad._current_level >= 0
 
 
-def _has_tangent(args: Sequence[Any]) -> bool:
+def has_tangent(args: Sequence[Any]) -> bool:
     """A compiled graph enters forward mode without the level that Python counts."""
     return any(
         isinstance(arg, Tensor) and forward_ad.unpack_dual(arg, level=0).tangent is not None
@@ -237,7 +238,7 @@ def _autograd(family: Family) -> Callable[..., tuple[Tensor, ...]]:
         args = (input, weights, bias, h, c, alpha)
         reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args)
         transformed = torch._C._are_functorch_transforms_active()
-        if _forward_mode() or (transformed and (reverse or _has_tangent(args))):
+        if forward_mode() or (transformed and (reverse or has_tangent(args))):
             family.check(*args)
             return family.reference(*args)
         if reverse:
@@ -273,7 +274,7 @@ def _autograd_backward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
         if len(args[-1]) != TENSOR_ARGUMENTS:  # of which native's conversion names no argument
             contract.check_needs(f"{family.name}_backward", args[-1], None)
         reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args[:-1])
-        if reverse or _forward_mode():
+        if reverse or forward_mode():
             return _differentiable_backward(family, args)
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
@@ -399,9 +400,9 @@ def _vmap(family: Family, suffix: str) -> Callable[..., Any]:
 
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         if in_dims[1] is not None or in_dims[2] is not None:
-            return _each(op, info.batch_size, in_dims, args)
+            return each(op, info.batch_size, in_dims, args)
         rows = [
-            _fold(arg, dim, batch_dim, info.batch_size)
+            fold(arg, dim, batch_dim, info.batch_size)
             for arg, dim, batch_dim in zip(args, in_dims, family.batch_dims, strict=False)
         ]
         outputs = op(*rows, *args[TENSOR_ARGUMENTS:])
@@ -416,7 +417,7 @@ def _vmap(family: Family, suffix: str) -> Callable[..., Any]:
     return vmap
 
 
-def _fold(arg: Tensor | None, dim: int | None, batch_dim: int | None, size: int) -> Tensor | None:
+def fold(arg: Tensor | None, dim: int | None, batch_dim: int | None, size: int) -> Tensor | None:
     """Make the mapped dimension part of the batch: ``[N, .., B, ..]`` to ``[.., N * B, ..]``."""
     if arg is None or batch_dim is None:
         return arg
@@ -428,12 +429,12 @@ def _vmap_backward(family: Family) -> Callable[..., Any]:
     op = family.op("_backward")
 
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        return _each(op, info.batch_size, in_dims, args)
+        return each(op, info.batch_size, in_dims, args)
 
     return vmap
 
 
-def _each(op: Any, size: int, in_dims: Sequence[Any], args: Sequence[Any]) -> Any:
+def each(op: Any, size: int, in_dims: Sequence[Any], args: Sequence[Any]) -> Any:
     """One call per mapped index, stacked: for mapped weights no kernel can share work."""
     results = [
         op(

@@ -10,7 +10,9 @@ from lltm.cells import formulas
 from lltm.cells._define import define
 from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
+from lltm.cells._kernels import prepare
 from lltm.cells._modules import Cell, Sequence
+from lltm.cells._prove import Proof, prove
 from lltm.cells.shipped import GRU, LLTM, LSTM, RNN, SLSTM, PeepholeLSTM
 
 __all__ = [
@@ -22,8 +24,11 @@ __all__ = [
     "Cell",
     "Definition",
     "PeepholeLSTM",
+    "Proof",
     "Sequence",
     "StepError",
     "define",
     "formulas",
+    "prepare",
+    "prove",
 ]

@@ -61,10 +61,12 @@ class Functor:
     Attributes:
         struct: the functor's name in C++.
         text: the header.
+        saved: how many values of an element forward keeps for backward.
     """
 
     struct: str
     text: str
+    saved: int
 
     @property
     def digest(self) -> str:
@@ -94,7 +96,7 @@ def functor(definition: Definition) -> Functor:
         forward=_forward(formula, kept),
         backward=_backward(formula, kept),
     )
-    return Functor(struct, text)
+    return Functor(struct, text, len(kept))
 
 
 def _forward(formula: Formula, kept: Sequence[str]) -> str:

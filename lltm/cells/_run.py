@@ -8,24 +8,24 @@ import torch
 from torch import Tensor
 
 from lltm import ops
-from lltm.cells import _contract, _reference
+from lltm.cells import _contract, _kernels, _reference
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
 
 
 def run(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
     """The hidden states ``[T, B, S]`` and the last states ``[N, B, S]``."""
-    return reference(definition, arguments)
-
-
-def reference(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
-    """The definition of correct, under the checks and the autocast rule of the kernels."""
     device = arguments.input.device.type
     if device in ops.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
         with torch.autocast(device, enabled=False):
-            return reference(definition, autocast(arguments, device))
+            return run(definition, autocast(arguments, device))
     _contract.check(definition, arguments)
-    return _reference.sequence(definition, arguments)
+    namespace = _kernels.namespace(definition) if device == "cpu" else None
+    if namespace is None:
+        return _reference.sequence(definition, arguments)
+    op = getattr(torch.ops, namespace).sequence.default
+    results: tuple[Tensor, Tensor] = op(*arguments.in_order())
+    return results
 
 
 def autocast(arguments: Arguments, device: str) -> Arguments:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import cpp_extension
 
-from lltm import _library, jit
+from lltm import _compile, jit
 
 FUNCTORS = Path(__file__).with_name("cell_functors")
-TARGET = "-DTORCH_TARGET_VERSION=0x020a000000000000"
 Step = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, ...]]
 
 
@@ -65,45 +61,22 @@ def only(kernel_set: str) -> str:
     return f"-DLLTM_ONLY_KERNEL_SET=k{kernel_set.capitalize()}"
 
 
-def unavailable_reason() -> str | None:
-    """Why no functor can be compiled here, or None."""
-    if _library.release(torch.__version__) < (2, 10):
-        return "its binding needs the stable headers of torch 2.10 or newer"
-    try:
-        subprocess.run(
-            [cpp_extension.get_cxx_compiler(), "--version"], capture_output=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "there is no C++ compiler"
-    return None
-
-
 def build(
     header: Path, struct: str, namespace: str, folder: Path, kernel_set: str | None = None
 ) -> Any:
     """The ops of a functor, in one set of kernels or this processor's; returns their namespace."""
     csrc = jit.source_directory()
-    flags = [
-        *("-std=c++17", "-O2", "-w", "-fPIC", "-shared", "-fvisibility=hidden", TARGET),
-        *(f"-DLLTM_NAMESPACE={namespace}", f"-DLLTM_CELL={struct}"),
-        f'-DLLTM_CELL_HEADER="{header}"',
-        *(jit.kernel_flags() if kernel_set is None else [only(kernel_set)]),
-    ]
-    kernels = jit.kernel_sources()
+    kernels, chosen = jit.kernel_sources(), jit.kernel_flags()
     if kernel_set is not None:
         kernels = ("cpu/kernels.cpp", "cpu/amx.cpp", f"cpu/kernels_{kernel_set}.cpp")
-    sources = [str(csrc / name) for name in ("stable/any_binding.cpp", *kernels)]
-    library = folder / f"{namespace}.so"
-    command = [
-        *(cpp_extension.get_cxx_compiler(), *flags, *sources, "-o", str(library)),
-        *(f"-I{path}" for path in cpp_extension.include_paths()),
-        *(f"-L{path}" for path in cpp_extension.library_paths()),
-        *("-ltorch_cpu", "-lc10"),
+        chosen = (only(kernel_set),)
+    flags = [
+        *(f"-DLLTM_NAMESPACE={namespace}", f"-DLLTM_CELL={struct}"),
+        *(f'-DLLTM_CELL_HEADER="{header}"', *chosen),
     ]
-    if sys.platform.startswith("linux"):
-        command.append(f"-Wl,--version-script={csrc / 'exports.map'}")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    sources = [csrc / name for name in ("stable/any_binding.cpp", *kernels)]
+    library = folder / f"{namespace}.so"
+    _compile.Library(library, sources, flags, jit.exports()).compile()
     torch.ops.load_library(library)
     return getattr(torch.ops, namespace)
 

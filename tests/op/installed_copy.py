@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lltm
+from lltm import jit
 from lltm._integrity import Recorded
 
 SECONDS = 600
@@ -31,6 +32,8 @@ class InstalledCopy:
         shutil.copytree(
             Path(lltm.__file__).parent, copy.package, ignore=shutil.ignore_patterns("__pycache__")
         )
+        if not (copy.package / "csrc").is_dir():  # of a source tree's package
+            shutil.copytree(jit.source_directory(), copy.package / "csrc")
         copy.cache.mkdir()
         return copy
 

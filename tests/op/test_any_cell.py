@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from any_cell import FUNCTORS, GRU, LSTM, AnyCell, build, unavailable_reason, unroll
+from any_cell import FUNCTORS, GRU, LSTM, AnyCell, build, unroll
 from torch import Tensor
+
+from lltm._compile import unavailable_reason
 
 pytestmark = pytest.mark.subprocess
 

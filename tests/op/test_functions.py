@@ -10,12 +10,13 @@ import bounds
 import mpmath
 import pytest
 import torch
-from any_cell import FUNCTORS, build, unavailable_reason
+from any_cell import FUNCTORS, build
 from mpmath import mp
 from torch import Tensor
 from torch.nn import functional
 
 from lltm import jit
+from lltm._compile import unavailable_reason
 
 pytestmark = pytest.mark.subprocess
 

@@ -1,0 +1,115 @@
+"""Compile C++ into a plain shared library against torch's stable ABI, with a compiler alone."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from lltm import _library
+
+STABLE_SINCE = (2, 10)
+"""The torch whose stable ABI the libraries are compiled to: they run on it and on newer ones."""
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-w",
+    f"-DTORCH_TARGET_VERSION=0x{STABLE_SINCE[0]:02x}{STABLE_SINCE[1]:02x}000000000000",
+)
+
+
+class CompileError(RuntimeError):
+    """A compiler failed; the message is its own."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """What to compile.
+
+    Attributes:
+        path: where the library goes; objects are made beside it, and removed.
+        sources: files of C++.
+        flags: beside :data:`FLAGS`, of the compiler.
+        link_flags: of the linker.
+    """
+
+    path: Path
+    sources: Sequence[Path]
+    flags: Sequence[str]
+    link_flags: Sequence[str] = ()
+
+    def compile(self) -> None:
+        """Compile all sources at once, and link.
+
+        Raises:
+            CompileError: a compiler failed.
+        """
+        objects = [self.path.with_name(f"{source.stem}.o") for source in self.sources]
+        include = [f"-I{path}" for path in _include_paths()]
+        commands = [
+            [*compiler(), *FLAGS, *self.flags, *include, "-c", str(source), "-o", str(made)]
+            for source, made in zip(self.sources, objects, strict=True)
+        ]
+        linked = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        link = [*compiler(), "-shared", *map(str, objects), "-o", str(linked)]
+        link += [f"-L{path}" for path in _library_paths()]
+        try:
+            _run(commands)
+            _run([[*link, "-ltorch_cpu", "-lc10", *self.link_flags]])
+            linked.replace(self.path)
+        finally:
+            for made in (*objects, linked):
+                made.unlink(missing_ok=True)
+
+
+def _include_paths() -> list[str]:
+    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
+
+    return list(cpp_extension.include_paths())
+
+
+def _library_paths() -> list[str]:
+    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
+
+    return list(cpp_extension.library_paths())
+
+
+def _run(commands: Sequence[Sequence[str]]) -> None:
+    """All at once: there are a handful, and as many cores on any machine that matters."""
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for command in commands
+    ]
+    outputs = [process.communicate()[0] for process in running]
+    for process, command, output in zip(running, commands, outputs, strict=True):
+        if process.returncode:
+            raise CompileError(f"{shlex.join(command)} failed:\n{output.strip()}")
+
+
+def compiler() -> list[str]:
+    """The C++ compiler, as torch's own builds choose it."""
+    return shlex.split(os.environ.get("CXX", "c++"))
+
+
+def unavailable_reason() -> str | None:
+    """Why nothing can be compiled here and what to do, or ``None``."""
+    if _library.release(torch.__version__) < STABLE_SINCE:
+        needed = ".".join(map(str, STABLE_SINCE))
+        return f"torch {torch.__version__} has no stable ABI; install torch {needed} or newer"
+    if sys.platform == "win32":
+        return "kernels are compiled on Linux and macOS only"
+    if not compiler() or shutil.which(compiler()[0]) is None:
+        return (
+            f"there is no C++ compiler ({shlex.join(compiler())}); install one, such as with "
+            f"`apt install g++`, `dnf install gcc-c++` or `conda install gxx`, or name it in CXX"
+        )
+    return None

@@ -1,0 +1,339 @@
+"""The checks that a cell's kernels go through, and the table that :func:`prove` prints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lltm.cells import _kernels, _reference
+from lltm.cells._contract import Arguments
+from lltm.cells._definition import Definition
+from lltm.cells._run import run
+
+SLACK = {torch.float64: 64.0, torch.float32: 8.0, torch.bfloat16: 2.0, torch.float16: 2.0}
+"""Epsilons of the largest element that an error may have beyond twice eager's. In float64 there is
+nothing more exact to compare with, and the error is the difference from eager."""
+
+
+class CheckError(AssertionError):
+    """A check did not pass; the message says what was found."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a cell is tried with.
+
+    Attributes:
+        cell: its definition.
+        steps: T.
+        batch: B.
+        features: F.
+        state: S.
+        dtype: of every tensor.
+    """
+
+    cell: Definition
+    steps: int = 9
+    batch: int = 5
+    features: int = 7
+    state: int = 20
+    dtype: torch.dtype = torch.float64
+
+    def arguments(self, reset: bool = True) -> Arguments:
+        """Values of the dtype, the same ones every time; states are positive, as a normaliser is.
+
+        Args:
+            reset: with rows that start again, from states of their own.
+        """
+        generator = torch.Generator().manual_seed(0)
+        cell, state = self.cell, -(-self.state // self.cell.heads) * self.cell.heads
+
+        def drawn(*sizes: int) -> Tensor:
+            values = torch.rand(*sizes, generator=generator, dtype=torch.float64)
+            return values.to(self.dtype)
+
+        width = state // cell.heads + self.features
+        states = (cell.states, self.batch, state)
+        return Arguments(
+            input=2 * drawn(self.steps, self.batch, self.features) - 1,
+            weights=(2 * drawn(cell.gates * state, width) - 1) / width**0.5,
+            bias=drawn(cell.pre_activations * state) - 0.5,
+            states=0.1 + drawn(*states),
+            scalars=tuple(default for _, default in cell.scalars),
+            reset=drawn(self.steps, self.batch) < 0.3 if reset else None,  # noqa: PLR2004 - a third
+            reset_state=0.1 + drawn(*states) if reset else None,
+        )
+
+
+Function = Callable[[Arguments], tuple[Tensor, Tensor]]
+
+
+def results(function: Function, arguments: Arguments) -> list[Tensor]:
+    """Outputs, then the gradients of every argument, for weights that differ by element."""
+    leaves = [each for each in arguments.tensors() if each is not None]
+    tensors = [each.detach().requires_grad_() for each in leaves]
+    outputs = function(_with(arguments, tensors))
+    weights = [torch.linspace(-1, 1, each.numel()).view_as(each).to(each) for each in outputs]
+    gradients = torch.autograd.grad(outputs, tensors, weights, materialize_grads=True)
+    return [each.detach() for each in (*outputs, *gradients)]
+
+
+def _with(arguments: Arguments, tensors: Sequence[Tensor]) -> Arguments:
+    """With other tensors in the place of those that are there."""
+    following = iter(tensors)
+    input, weights, bias, states, start = (
+        None if each is None else next(following) for each in arguments.tensors()
+    )
+    assert input is not None
+    assert weights is not None
+    assert states is not None
+    scalars, reset = arguments.scalars, arguments.reset
+    return Arguments(input, weights, bias, states, scalars, reset, start)
+
+
+def _of_kernels(cell: Definition) -> Function:
+    return lambda arguments: run(cell, arguments)
+
+
+def _of_reference(cell: Definition) -> Function:
+    return lambda arguments: _reference.sequence(cell, arguments)
+
+
+def _error(actual: Sequence[Tensor], exact: Sequence[Tensor], dtype: torch.dtype) -> float:
+    """The largest, in epsilons of the dtype times each tensor's largest element."""
+    worst = 0.0
+    for found, right in zip(actual, exact, strict=True):
+        if right.numel():
+            scale = max(float(right.abs().max()), torch.finfo(dtype).tiny)
+            miss = float((found.double() - right.double()).abs().nan_to_num(torch.inf).max())
+            worst = max(worst, miss / scale / torch.finfo(dtype).eps)
+    return worst
+
+
+# Checks -----------------------------------------------------------------------------------------
+
+
+def equals_the_step(cell: Definition, dtype: torch.dtype, reset: bool) -> str:
+    """Outputs and gradients are those of the step; returns how far they and eager's are off."""
+    given = Problem(cell, dtype=dtype).arguments(reset)
+    wide = [each.double() for each in given.tensors() if each is not None]
+    exact = results(_of_reference(cell), _with(given, wide))
+    found = _error(results(_of_kernels(cell), given), exact, dtype)
+    eager = _error(results(_of_reference(cell), given), exact, dtype)
+    limit = 2 * eager + SLACK[dtype]
+    if not found <= limit:
+        raise CheckError(f"an error of {found:.1f} eps, eager has {eager:.1f}")
+    return f"{found:.1f} eps" if dtype == torch.float64 else f"{found:.1f} eps, eager {eager:.1f}"
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "transposed": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+    "strided": lambda x: torch.stack([x, x], -1)[..., 0],
+    "offset": lambda x: torch.cat([x[:1], x])[1:],
+}
+
+
+def takes_any_layout(cell: Definition) -> str:
+    """The same bits however the arguments lie in memory."""
+    given = Problem(cell).arguments()
+    expected = run(cell, given)
+    for name, layout in LAYOUTS.items():
+        tensors = [layout(each) for each in given.tensors() if each is not None]
+        for found, right in zip(run(cell, _with(given, tensors)), expected, strict=True):
+            if not torch.equal(found, right):
+                raise CheckError(f"other values for {name} arguments")
+    return ", ".join(LAYOUTS)
+
+
+def _checked_by_autograd(check: Callable[..., bool], cell: Definition, **options: Any) -> str:
+    given = Problem(cell, steps=3, batch=2, features=2, state=4).arguments()
+    leaves = [each.requires_grad_() for each in given.tensors() if each is not None]
+    check(lambda *tensors: run(cell, _with(given, tensors)), leaves, **options)
+    return f"{sum(each.numel() for each in leaves)} inputs"
+
+
+def gradcheck(cell: Definition) -> str:
+    """First derivatives are those of finite differences."""
+    return _checked_by_autograd(torch.autograd.gradcheck, cell)
+
+
+def gradgradcheck(cell: Definition) -> str:
+    """Second derivatives, too."""
+    return _checked_by_autograd(torch.autograd.gradgradcheck, cell, fast_mode=True)
+
+
+def forward_mode(cell: Definition) -> str:
+    """Forward-mode derivatives, too."""
+    options = {"check_forward_ad": True, "check_backward_ad": False, "fast_mode": True}
+    return _checked_by_autograd(torch.autograd.gradcheck, cell, **options)
+
+
+def vmap(cell: Definition) -> str:
+    """Mapped over inputs, and over weights."""
+    given = Problem(cell).arguments(reset=False)
+
+    def output(input: Tensor, weights: Tensor) -> Tensor:
+        tensors = (input, weights, *(t for t in given.tensors()[2:] if t is not None))
+        return run(cell, _with(given, tensors))[0]
+
+    inputs, weights = (torch.stack([each, -each]) for each in (given.input, given.weights))
+    for in_dims, mapped in (((0, None), (inputs, given.weights)), ((0, 0), (inputs, weights))):
+        found = torch.func.vmap(output, in_dims=in_dims)(*mapped)
+        each = [
+            mapped if of is not None else [mapped] * 2
+            for of, mapped in zip(in_dims, mapped, strict=True)
+        ]
+        expected = torch.stack([output(x, w) for x, w in zip(*each, strict=True)])
+        torch.testing.assert_close(found, expected)
+    return "inputs, weights"
+
+
+def same_bits_on_any_threads(cell: Definition) -> str:
+    """One thread and four give the same bits, twice."""
+    given = Problem(cell, steps=12, batch=65, features=33, state=132, dtype=torch.float32)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        expected = results(_of_kernels(cell), given.arguments())
+        for threads in (1, 4):
+            torch.set_num_threads(threads)
+            found = results(_of_kernels(cell), given.arguments())
+            if not all(torch.equal(a, e) for a, e in zip(found, expected, strict=True)):
+                raise CheckError(f"other bits on {threads} threads")
+    finally:
+        torch.set_num_threads(before)
+    return "1 and 4 threads"
+
+
+def opcheck(cell: Definition) -> str:
+    """Torch's own checks of a custom op."""
+    namespace = _kernels.namespace(cell)
+    if namespace is None:
+        raise CheckError("the cell has no kernels")
+    given = Problem(cell, dtype=torch.float32).arguments()
+    for each in given.tensors():
+        if each is not None:
+            each.requires_grad_()
+    op = getattr(torch.ops, namespace).sequence.default
+    return ", ".join(torch.library.opcheck(op, given.in_order()))
+
+
+def compiles(cell: Definition) -> str:
+    """torch.compile traces it into one graph, and torch.export into a program."""
+    given = Problem(cell).arguments()
+    tensors = tuple(each for each in given.tensors() if each is not None)
+
+    class Module(torch.nn.Module):
+        def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+            return run(cell, _with(given, tensors))
+
+    expected = Module()(*tensors)
+    torch.compiler.reset()  # of the graphs of other cells, of which it keeps a few
+    compiled: Any = torch.compile(Module(), fullgraph=True, backend="aot_eager")
+    exported = torch.export.export(Module(), tensors).module()
+    for function in (compiled, exported):
+        torch.testing.assert_close(function(*tensors), expected)
+    return "torch.compile, torch.export"
+
+
+def _checks_of_values() -> dict[str, Callable[[Definition], str]]:
+    return {
+        f"forward, backward in {str(dtype).removeprefix('torch.')}{', with resets' * reset}": (
+            partial(equals_the_step, dtype=dtype, reset=reset)
+        )
+        for dtype in SLACK
+        for reset in (False, True)
+    }
+
+
+CHECKS: dict[str, Callable[[Definition], str]] = {
+    **_checks_of_values(),
+    "memory layouts": takes_any_layout,
+    "first derivatives": gradcheck,
+    "second derivatives": gradgradcheck,
+    "forward mode": forward_mode,
+    "vmap": vmap,
+    "same bits": same_bits_on_any_threads,
+    "torch.library.opcheck": opcheck,
+    "one graph": compiles,
+}
+
+
+# The table --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """One check.
+
+    Attributes:
+        check: its name.
+        result: ``passed`` or ``FAILED``.
+        finding: what was measured or compared, or what is wrong.
+        seconds: that it took.
+    """
+
+    check: str
+    result: str
+    finding: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What :func:`prove` found; prints as a table."""
+
+    cell: str
+    kernels: bool
+    rows: tuple[Row, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the cell has kernels and every check has passed."""
+        return self.kernels and all(row.result == "passed" for row in self.rows)
+
+    def __str__(self) -> str:
+        width = max(len(row.check) for row in self.rows)
+        lines = [
+            f"{row.check:<{width}}  {row.result}  {row.seconds:5.1f} s  {row.finding}"
+            for row in self.rows
+        ]
+        end = "" if self.kernels else "; there are NO KERNELS, the reference was checked"
+        count = sum(row.result == "passed" for row in self.rows)
+        return "\n".join([*lines, f"{self.cell}: {count} of {len(lines)} checks passed{end}"])
+
+
+def _row(name: str, check: Callable[[Definition], str], cell: Definition) -> Row:
+    start = time.perf_counter()
+    try:
+        result, finding = "passed", check(cell)
+    except Exception as error:
+        result = "FAILED"
+        finding = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+    return Row(name, result, finding, time.perf_counter() - start)
+
+
+def prove(cell: Definition) -> Proof:
+    """Put a cell's kernels through the checks of the cells that ship, and print a table.
+
+    Forward and every gradient in each dtype, with and without resets, against the step in float64
+    beside eager PyTorch's own error; memory layouts, first and second derivatives, forward mode,
+    vmap, the same bits on any number of threads, opcheck, torch.compile and torch.export. Takes
+    seconds, after the cell is compiled.
+
+    Args:
+        cell: what :func:`lltm.cells.define` returned. Its states are tried with positive values.
+
+    Returns:
+        The table's rows; ``passed`` is whether the cell has kernels and all checks passed.
+    """
+    kernels = _kernels.namespace(cell) is not None
+    proof = Proof(cell.name, kernels, tuple(_row(n, check, cell) for n, check in CHECKS.items()))
+    print(proof)
+    return proof

@@ -1,0 +1,240 @@
+"""A cell's ops beyond their kernels: fakes, autograd and vmap, as :mod:`lltm.ops` has the LLTM's.
+
+Reverse-mode first derivatives are kernels; whatever is rarer is the derivative of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lltm import ops
+from lltm.cells import _contract, _reference
+from lltm.cells._contract import Arguments
+from lltm.cells._definition import Definition
+
+RESULTS = 2
+"""output [T, B, S] and last [N, B, S]."""
+BATCH_DIMS = (1, None, None, 1, None, 1, 1)
+"""Of each argument; None where no dimension is the batch."""
+SAVED_BATCH_DIMS = (1, 1, 2, 1)
+"""Of what sequence_forward returns."""
+
+
+@dataclass(frozen=True)
+class CellOps:
+    """The ops of one functor, which ``definition`` has; another one may differ in heads.
+
+    Attributes:
+        namespace: where the library defined them.
+        definition: of the cell.
+    """
+
+    namespace: str
+    definition: Definition
+
+    def op(self, suffix: str = "") -> Any:
+        """``sequence``, ``sequence_forward`` or ``sequence_backward``."""
+        return getattr(getattr(torch.ops, self.namespace), f"sequence{suffix}").default
+
+    def checked(self, arguments: Arguments) -> Definition:
+        """The cell with as many heads as the weights have."""
+        width = arguments.weights.shape[-1] - arguments.input.shape[-1]
+        heads = arguments.states.shape[-1] // width if width > 0 else 1
+        definition = replace(self.definition, heads=max(1, heads))
+        _contract.check(definition, arguments)
+        return definition
+
+    def reference(self, *args: Any) -> tuple[Tensor, Tensor]:
+        """In plain PyTorch, after the checks."""
+        arguments = Arguments(*args)
+        return _reference.sequence(self.checked(arguments), arguments)
+
+
+# Fake -------------------------------------------------------------------------------------------
+
+
+def _fake(cell: CellOps, kept: int | None) -> Callable[..., tuple[Tensor, ...]]:
+    def fake(*args: Any) -> tuple[Tensor, ...]:
+        arguments = Arguments(*args)
+        cell.checked(arguments)
+        input, states = arguments.input, arguments.states
+        steps, (count, batch, state) = input.shape[0], states.shape
+        made = input.new_empty((steps, batch, state)), input.new_empty(states.shape)
+        if kept is None:
+            return made
+        saved = input.new_empty((steps, batch, kept * state))
+        return *made, input.new_empty((steps, count - 1, batch, state)), saved
+
+    return fake
+
+
+def _fake_backward(
+    grad_output: Tensor | None, grad_last: Tensor | None, *args: Any
+) -> tuple[Tensor, ...]:
+    arguments, needs = Arguments(*args[:7]), args[-1]
+    like = arguments.input
+    return tuple(
+        like.new_empty(tensor.shape if need and tensor is not None else (0,))
+        for tensor, need in zip(arguments.tensors(), needs, strict=True)
+    )
+
+
+# Autograd ---------------------------------------------------------------------------------------
+
+
+class _Function(torch.autograd.Function):
+    """Reverse mode through the kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, cell: CellOps, *args: Any) -> tuple[Tensor, Tensor]:
+        with torch._C._AutoDispatchBelowAutograd():
+            output, last, states_all, saved = cell.op("_forward")(*args)
+        ctx.cell, ctx.scalars = cell, args[4]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*args[:4], *args[5:], output, states_all, saved)
+        return output, last
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        *tensors, reset, reset_state, output, states_all, saved = ctx.saved_tensors
+        edges = iter(ctx.next_functions)
+        of = [ops.is_asked_for(tensor, edges) for tensor in (*tensors, reset, reset_state)]
+        needs = [*of[:4], of[5]]
+        gradients = ctx.cell.op("_backward")(
+            *grads, *tensors, ctx.scalars, reset, reset_state, output, states_all, saved, needs
+        )
+        wanted = [d if need else None for d, need in zip(gradients, needs, strict=True)]
+        return None, *wanted[:4], None, None, wanted[4]
+
+
+def _autograd(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
+    op = cell.op()
+
+    def autograd(*args: Any) -> tuple[Tensor, ...]:
+        args = (*args, *(None,) * (7 - len(args)))
+        tensors = Arguments(*args).tensors()
+        reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors)
+        transformed = torch._C._are_functorch_transforms_active()
+        if ops.forward_mode() or (transformed and (reverse or ops.has_tangent(tensors))):
+            return cell.reference(*args)
+        if reverse:
+            made: tuple[Tensor, ...] = _Function.apply(cell, *args)  # type: ignore[no-untyped-call]  # torch's
+            return made
+        with torch._C._AutoDispatchBelowAutograd():
+            results: tuple[Tensor, ...] = op(*args)
+            return results
+
+    return autograd
+
+
+def _autograd_forward(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
+    op = cell.op("_forward")
+
+    def autograd(*args: Any) -> tuple[Tensor, ...]:
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
+            raise NotImplementedError(
+                f"{op.name()} is the kernel behind {cell.op().name()} and has no derivative of "
+                f"its own; call {cell.op().name()}, or detach its arguments"
+            )
+        with torch._C._AutoDispatchBelowAutograd():
+            results: tuple[Tensor, ...] = op(*args)
+            return results
+
+    return autograd
+
+
+def _autograd_backward(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
+    op = cell.op("_backward")
+
+    def autograd(*args: Any) -> tuple[Tensor, ...]:
+        reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args[:-1])
+        if reverse or ops.forward_mode():
+            return _differentiable_backward(cell, args)
+        with torch._C._AutoDispatchBelowAutograd():
+            results: tuple[Tensor, ...] = op(*args)
+            return results
+
+    return autograd
+
+
+def _differentiable_backward(cell: CellOps, args: Sequence[Any]) -> tuple[Tensor, ...]:
+    """The gradients as the vector-Jacobian product of the reference, itself differentiable."""
+    if torch._C._are_functorch_transforms_active():
+        raise NotImplementedError(
+            f"{cell.op('_backward').name()} cannot be differentiated inside a torch.func "
+            f"transform; transform {cell.op().name()} itself"
+        )
+    grads, inputs, needs = args[:RESULTS], list(args[RESULTS : RESULTS + 7]), args[-1]
+    positions = [at for at, need in zip((0, 1, 2, 3, 6), needs, strict=True) if need]
+
+    def function(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        full = list(inputs)
+        for index, tensor in zip(positions, tensors, strict=True):
+            full[index] = tensor
+        return cell.reference(*full)
+
+    outputs, pullback, *_ = torch.func.vjp(function, *(inputs[index] for index in positions))
+    cotangents = tuple(
+        torch.zeros_like(output) if grad is None else grad
+        for output, grad in zip(outputs, grads, strict=True)
+    )
+    gradients = iter(pullback(cotangents))
+    return tuple(next(gradients) if need else inputs[0].new_empty(0) for need in needs)
+
+
+# vmap -------------------------------------------------------------------------------------------
+
+
+def _vmap(cell: CellOps, suffix: str) -> Callable[..., Any]:
+    op = cell.op(suffix)
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        if in_dims[1] is not None or in_dims[2] is not None:
+            return ops.each(op, info.batch_size, in_dims, args)
+        rows = [
+            ops.fold(arg, dim, batch_dim, info.batch_size) if batch_dim is not None else arg
+            for arg, dim, batch_dim in zip(args, in_dims, BATCH_DIMS, strict=False)
+        ]
+        outputs = op(*rows)
+        dims = SAVED_BATCH_DIMS[: len(outputs)]
+        unfolded = tuple(
+            output.unflatten(dim, (info.batch_size, output.shape[dim] // info.batch_size))
+            for output, dim in zip(outputs, dims, strict=True)
+        )
+        return unfolded, dims
+
+    return vmap
+
+
+def _vmap_backward(cell: CellOps) -> Callable[..., Any]:
+    op = cell.op("_backward")
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        return ops.each(op, info.batch_size, in_dims, args)
+
+    return vmap
+
+
+_libraries: list[torch.library.Library] = []
+
+
+def register(namespace: str, definition: Definition, kept: int) -> None:
+    """Give the ops that a library has defined in ``namespace`` all that is not a kernel."""
+    library = torch.library.Library(namespace, "IMPL")
+    _libraries.append(library)
+    cell = CellOps(namespace, definition)
+    for suffix, count in (("", None), ("_forward", kept)):
+        name = f"{namespace}::sequence{suffix}"
+        torch.library.register_fake(name, _fake(cell, count), lib=library)
+        torch.library.register_vmap(name, _vmap(cell, suffix), lib=library)
+    backward = f"{namespace}::sequence_backward"
+    torch.library.register_fake(backward, _fake_backward, lib=library)
+    torch.library.register_vmap(backward, _vmap_backward(cell), lib=library)
+    library.impl("sequence", _autograd(cell), "Autograd")
+    library.impl("sequence_forward", _autograd_forward(cell), "Autograd")
+    library.impl("sequence_backward", _autograd_backward(cell), "Autograd")

@@ -1,0 +1,92 @@
+"""What happens when a cell is first called: it is compiled once, or says why it is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from installed_copy import SECONDS, InstalledCopy
+from test_jit import READ_ONLY
+
+from lltm._compile import unavailable_reason
+
+pytestmark = pytest.mark.subprocess
+
+CALL = """
+import torch
+from lltm import cells
+torch.manual_seed(0)
+ours, theirs = cells.RNN(3, 5), torch.nn.RNN(3, 5)
+ours.load_state_dict(theirs.state_dict())
+x = torch.randn(4, 2, 3)
+for a, e in zip(ours(x), theirs(x), strict=True):
+    torch.testing.assert_close(a, e)
+print(cells.prepare(ours.cell), cells.prepare(ours.cell))
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> InstalledCopy:
+    return InstalledCopy.make(tmp_path_factory.mktemp("cells"))
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, err
+    return out.strip(), err
+
+
+def called(copy: InstalledCopy, program: str = CALL, **environment: str) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=copy.environment() | environment,
+        cwd=copy.site,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+@pytest.mark.skipif(unavailable_reason() is not None, reason="not run: nothing can be compiled")
+def test_processes_that_start_together_compile_once(copy: InstalledCopy, tmp_path: Path) -> None:
+    both = [ended(process) for process in [copy.start("-c", CALL) for _ in range(2)]]
+    assert [out for out, _ in both] == ["True True", "True True"]
+    compiling = [err.count("lltm.cells: compiling rnn_tanh for this processor") for _, err in both]
+    assert sorted(compiling) == [0, 1]
+    out, err = called(copy)
+    assert out == "True True"
+    assert "lltm.cells" not in err
+
+    (library,) = copy.cache.glob("*/*.so")
+    library.write_bytes(library.read_bytes()[:1000])  # would end the process with SIGBUS
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\necho no space left\nexit 1\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    path = os.pathsep.join((str(tmp_path), copy.environment()["PATH"]))
+    out, err = called(copy, PATH=path)
+    assert out == "False False"
+    assert "no space left" in err
+
+
+def test_without_a_compiler_the_reference_runs_after_one_warning(copy: InstalledCopy) -> None:
+    two = CALL + "cells.LSTM(3, 5)(x)\n"
+    out, err = called(copy, two, CXX="no-such-compiler")
+    assert out == "False False"
+    assert err.count("lltm.cells computes") == 1
+    if unavailable_reason() is None:
+        assert "there is no C++ compiler (no-such-compiler); install one, such as with" in err
+
+
+@pytest.mark.skipif(unavailable_reason() is not None, reason="not run: nothing can be compiled")
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    copy = InstalledCopy.make(tmp_path)
+    out, err = called(copy, READ_ONLY + CALL)
+    assert out == "False False"
+    assert "Read-only file system" in err
+    assert "name another folder in TORCH_EXTENSIONS_DIR" in err
