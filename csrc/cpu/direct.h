@@ -74,11 +74,11 @@ int64_t product_single_row(const Product<T>& args, int64_t column, int64_t last)
 
 template <class T>
 void product_rows(const Product<T>& args, int64_t begin, int64_t end) {
-  constexpr int64_t width = kWidth<T>, panel = kProductVectors * width;
+  constexpr int64_t width = kWidth<T>, panel = kDirectVectors * width;
   const int64_t last = at_most(args.columns, end * panel);
   int64_t column = begin * panel;
   if (args.rows == 1) column = product_single_row(args, column, last);
-  for (; column + panel <= last; column += panel) product_panel<T, kProductVectors>(args, column);
+  for (; column + panel <= last; column += panel) product_panel<T, kDirectVectors>(args, column);
   for (; column + width <= last; column += width) product_panel<T, 1>(args, column);
   if (column < last) product_tail(args, column, {last - column});
 }

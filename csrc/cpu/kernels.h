@@ -294,8 +294,27 @@ struct TileKernels {
 
 // Vectors in a panel.
 constexpr int64_t kForwardVectors = 1;  // of each gate
-constexpr int64_t kBackwardVectors = 2;
-constexpr int64_t kProductVectors = 2;
+constexpr int64_t kBackwardVectors = 3;
+constexpr int64_t kProductVectors = 3;
+constexpr int64_t kDirectVectors = 2;  // of a product whose operands are read where they are
+
+// Columns in panels of three vectors, the last one or two of them of two: a tile of a single vector
+// waits for its broadcasts, so none is left alone that could go with others.
+struct UnevenPanels {
+  int64_t vectors;
+
+  UnevenPanels(int64_t columns, int64_t width) : vectors((columns + width - 1) / width) {}
+  int64_t count() const { return (vectors + 2) / 3; }
+  int64_t first(int64_t panel) const {  // vector
+    return 2 * panel + (panel < threes() ? panel : threes());
+  }
+  int64_t size(int64_t panel) const {  // vectors
+    return panel < threes() ? 3 : vectors < 2 ? vectors : 2;
+  }
+
+ private:
+  int64_t threes() const { return vectors < 2 ? 0 : vectors - 2 * count(); }
+};
 
 struct KernelSet {
   const char* name;

@@ -31,14 +31,27 @@ struct Block {
   int64_t depth_at, depth;  // of the product
   const T* packed_a;        // [tile][depth][kTileRows], or null: a is read where it is
 
-  void run(int64_t column) const {
-    constexpr int vectors = kProductVectors, width = kWidth<T>;
-    constexpr int64_t panel = vectors * width;
+  void run(int64_t panel) const {
+    const UnevenPanels panels(args.columns, kWidth<T>);
+    const int64_t column = panels.first(panel) * kWidth<T>;
+    switch (panels.size(panel)) {
+      case 3:
+        return run_panel<3>(column);
+      case 2:
+        return run_panel<2>(column);
+      default:
+        return run_panel<1>(column);
+    }
+  }
+
+  template <int Vectors>
+  void run_panel(int64_t column) const {
+    constexpr int64_t panel = Vectors * kWidth<T>;
     alignas(kVectorBytes) T packed_b[kDepthBlock * panel];
     const int64_t columns = at_most(panel, args.columns - column);
     pack_panel(args.b + depth_at * args.b_row_stride + column * args.b_column_stride,
                args.b_row_stride, args.b_column_stride, depth, columns, panel, packed_b);
-    TileSums<T, vectors> sums;
+    TileSums<T, Vectors> sums;
     TileOperands<T> operands{nullptr, 1, kTileRows, packed_b, panel, depth, args.sum_block};
     if (!packed_a) operands.a_row_stride = args.a_row_stride;
     if (!packed_a) operands.a_column_stride = args.a_column_stride;
@@ -48,8 +61,8 @@ struct Block {
       operands.a = packed_a
                        ? packed_a + i * depth
                        : args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride;
-      fetch(to, count);
-      tile_of<T, vectors>(count)(operands, &sums.at[0][0][0], false);
+      fetch<Vectors>(to, count);
+      tile_of<T, Vectors>(count)(operands, &sums.at[0][0][0], false);
       if (depth_at > 0) {
         write<true>(sums, to, count, columns);
       } else {
@@ -59,21 +72,22 @@ struct Block {
   }
 
   // The lines of c, which the tile's time is long enough for.
+  template <int Vectors>
   LLTM_INLINE void fetch(const T* c, int64_t count) const {
     for (int64_t i = 0; i < count; ++i) {
-      for (int v = 0; v < kProductVectors; ++v) {
+      for (int v = 0; v < Vectors; ++v) {
         __builtin_prefetch(c + i * args.c_row_stride + v * kWidth<T>, 1);
       }
     }
   }
 
   // The sums into c, or onto it.
-  template <bool kAdd>
-  LLTM_INLINE void write(const TileSums<T, kProductVectors>& sums, T* c, int64_t count,
+  template <bool kAdd, int Vectors>
+  LLTM_INLINE void write(const TileSums<T, Vectors>& sums, T* c, int64_t count,
                          int64_t columns) const {
     constexpr int width = kWidth<T>;
     for (int64_t i = 0; i < count; ++i) {
-      for (int v = 0; v < kProductVectors; ++v) {
+      for (int v = 0; v < Vectors; ++v) {
         T* at = c + i * args.c_row_stride + v * width;
         const int64_t rest = columns - v * width;
         if (rest >= width) {
@@ -112,7 +126,6 @@ void pack_rows(const MatrixProduct<T>& args, int64_t row, int64_t rows, int64_t 
 template <class T>
 void multiply_panels(const MatrixProduct<T>& args, int64_t row, int64_t rows, int64_t first,
                      int64_t last) {
-  constexpr int64_t panel = kProductVectors * kWidth<T>;
   const bool transposed = args.a_row_stride == 1;
   alignas(kVectorBytes) T packed_a[kTransposedRows<T> * kDepthBlock];
   // At least once: a product of depth 0 is all zeros.
@@ -120,14 +133,13 @@ void multiply_panels(const MatrixProduct<T>& args, int64_t row, int64_t rows, in
     const int64_t depth = at_most(kDepthBlock, args.depth - k);
     if (transposed) pack_rows(args, row, rows, k, depth, packed_a);
     const Block<T> block{args, row, rows, k, depth, transposed ? packed_a : nullptr};
-    for (int64_t p = first; p < last; ++p) block.run(p * panel);
+    for (int64_t p = first; p < last; ++p) block.run(p);
   }
 }
 
 template <class T>
 void matmul(const MatrixProduct<T>& args, int64_t begin, int64_t end) {
-  constexpr int64_t panel = kProductVectors * kWidth<T>;
-  const int64_t panels = (args.columns + panel - 1) / panel;
+  const int64_t panels = UnevenPanels(args.columns, kWidth<T>).count();
   // A transposed b is read along the columns, each from end to end before the next: in pieces, one
   // to a block of the depth, its pages would have to be found again for each.
   const bool along = args.b_row_stride == 1 && args.a_row_stride != 1;

@@ -28,20 +28,16 @@ void pack_forward(const Pack<T>& args, int64_t begin, int64_t end) {
   }
 }
 
-// The work items of a step: the panels of each head.
+// The work items of a forward step: the panels of each head, of one vector.
 template <class T>
 struct HeadPanels {
   int64_t size;    // states of a head
   int64_t panels;  // of a head
-  int64_t vectors;
 
-  HeadPanels(int64_t state, int64_t heads, int64_t vectors)
-      : size(state / heads), panels(0), vectors(vectors) {
-    const int64_t columns = vectors * kWidth<T>;
-    panels = (size + columns - 1) / columns;
-  }
+  HeadPanels(int64_t state, int64_t heads)
+      : size(state / heads), panels((size + kWidth<T> - 1) / kWidth<T>) {}
   int64_t head(int64_t item) const { return item / panels; }
-  int64_t column(int64_t item) const { return item % panels * vectors * kWidth<T>; }  // of the head
+  int64_t column(int64_t item) const { return item % panels * kWidth<T>; }  // of the head
 };
 
 template <class Gates, class T>
@@ -87,7 +83,8 @@ struct ForwardPanel {
 
 template <class Gates, class T>
 void step_forward(const StepForward<T>& args, int64_t begin, int64_t end) {
-  const HeadPanels<T> of(args.gates.state, args.heads, kForwardVectors);
+  const HeadPanels<T> of(args.gates.state, args.heads);
+  static_assert(kForwardVectors == 1);
   const ForwardPanel<Gates, T> panel{args, of};
   for (int64_t item = begin; item < end; ++item) {
     const int64_t left = of.size - of.column(item);
@@ -108,18 +105,20 @@ struct CopyVectors {
   }
 };
 
-// packed[panel][gate * state + k][lane] = weights[gate * gate_rows + k, panel * columns + lane],
-// zero beyond the last column.
+// packed[panel][gate * state + k][lane] = weights[gate * gate_rows + k, column of the panel +
+// lane], zero beyond the last column.
 template <class Gates, class T>
 void pack_backward(const Pack<T>& args, int64_t begin, int64_t end) {
-  constexpr int64_t columns = kBackwardVectors * kWidth<T>;
+  const UnevenPanels panels(args.columns, kWidth<T>);
+  const int64_t depth = Gates::kGates * args.state;
   for (int64_t panel = begin; panel < end; ++panel) {
-    const int64_t count = at_most(columns, args.columns - panel * columns);
-    compute_t<T>* to = args.packed + panel * Gates::kGates * args.state * columns;
+    const int64_t first = panels.first(panel) * kWidth<T>;
+    const int64_t columns = panels.size(panel) * kWidth<T>;
+    const int64_t count = at_most(columns, args.columns - first);
+    compute_t<T>* to = args.packed + first * depth;
     for (int64_t gate = 0; gate < Gates::kGates; ++gate) {
       for (int64_t k = 0; k < args.state; ++k, to += columns) {
-        const T* from =
-            args.weights + (gate * args.gate_rows + k) * args.row_stride + panel * columns;
+        const T* from = args.weights + (gate * args.gate_rows + k) * args.row_stride + first;
         for_each_column_vector<T>(0, count, CopyVectors<T>{from, to});
         for (int64_t lane = count; lane < columns; ++lane) to[lane] = compute_t<T>(0);
       }
@@ -127,53 +126,77 @@ void pack_backward(const Pack<T>& args, int64_t begin, int64_t end) {
   }
 }
 
-// The gradient of h for some rows of a panel. The rows of d_z hold a head's elements of each gate
-// in a piece of their own; those of a single head are one piece.
+// A panel of a head.
 template <class Gates, class T>
-void multiply_backward(const StepBackward<T>& args, const HeadPanels<T>& of, int64_t item,
-                       int64_t row, int64_t rows, TileSums<compute_t<T>, kBackwardVectors>& sums) {
+struct BackwardPanel {
   using C = compute_t<T>;
-  constexpr int64_t columns = kBackwardVectors * kWidth<T>;
-  const int64_t depth = Gates::kGates * of.size, width = Gates::kGates * args.gates.state;
-  const int64_t pieces = args.heads == 1 ? 1 : Gates::kGates;
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    const int64_t first = piece * of.size;
-    const TileOperands<C> operands{
-        args.d_z_after + row * width + piece * args.gates.state + of.head(item) * of.size,
-        width,
-        1,
-        args.packed + (item * depth + first) * columns,
-        columns,
-        depth / pieces};
-    tile_of<C, kBackwardVectors>(rows)(operands, &sums.at[0][0][0], piece > 0);
-  }
-}
+  const StepBackward<T>& args;
+  int64_t size;  // states of a head
+  int64_t head;
+  int64_t column;   // of the head
+  const C* packed;  // the panel's weights
 
-template <class Gates, class T>
-void backward_panel(const StepBackward<T>& args, const HeadPanels<T>& of, int64_t item) {
-  constexpr int vectors = kBackwardVectors, width = kWidth<T>;
-  const int64_t first = of.column(item), offset = of.head(item) * of.size;
-  TileSums<compute_t<T>, vectors> sums;
-  for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
-    const int64_t rows = at_most(kTileRows, args.gates.rows - row);
-    multiply_backward<Gates>(args, of, item, row, rows, sums);
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int v = 0; v < vectors; ++v) {
-        const int64_t column = first + v * width;
-        const auto grad_h = load(sums.at[i][v]);
-        if (column + width <= of.size) {
-          finish_backward<Gates>(args.gates, row + i, offset + column, grad_h, Full{});
-        } else if (column < of.size) {
-          finish_backward<Gates>(args.gates, row + i, offset + column, grad_h,
-                                 Tail{of.size - column});
-        }
+  template <int Vectors>
+  void run() const {
+    TileSums<C, Vectors> sums;
+    for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
+      const int64_t rows = at_most(kTileRows, args.gates.rows - row);
+      multiply(row, rows, sums);
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int v = 0; v < Vectors; ++v) finish(row + i, column + v * kWidth<T>, sums.at[i][v]);
       }
     }
   }
-}
+
+  // The gradient of h for some rows. The rows of d_z hold a head's elements of each gate in a piece
+  // of their own; those of a single head are one piece.
+  template <int Vectors>
+  void multiply(int64_t row, int64_t rows, TileSums<C, Vectors>& sums) const {
+    constexpr int64_t columns = Vectors * kWidth<T>;
+    const int64_t width = Gates::kGates * args.gates.state;
+    const int64_t pieces = args.heads == 1 ? 1 : Gates::kGates;
+    const int64_t depth = Gates::kGates * size / pieces;
+    for (int64_t piece = 0; piece < pieces; ++piece) {
+      const TileOperands<C> operands{
+          args.d_z_after + row * width + piece * args.gates.state + head * size,
+          width,
+          1,
+          packed + piece * size * columns,
+          columns,
+          depth};
+      tile_of<C, Vectors>(rows)(operands, &sums.at[0][0][0], piece > 0);
+    }
+  }
+
+  void finish(int64_t row, int64_t at, const C* sums) const {
+    const auto grad_h = load(sums);
+    if (at + kWidth<T> <= size) {
+      finish_backward<Gates>(args.gates, row, head * size + at, grad_h, Full{});
+    } else {
+      finish_backward<Gates>(args.gates, row, head * size + at, grad_h, Tail{size - at});
+    }
+  }
+};
 
 template <class Gates, class T>
 void step_backward(const StepBackward<T>& args, int64_t begin, int64_t end) {
-  const HeadPanels<T> of(args.gates.state, args.heads, kBackwardVectors);
-  for (int64_t item = begin; item < end; ++item) backward_panel<Gates>(args, of, item);
+  const int64_t size = args.gates.state / args.heads, depth = Gates::kGates * size;
+  const UnevenPanels panels(size, kWidth<T>);
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t head = item / panels.count(), at = item % panels.count();
+    const int64_t column = panels.first(at) * kWidth<T>;
+    const int64_t room = panels.count() * kBackwardVectors * kWidth<T>;  // columns of a packed head
+    const BackwardPanel<Gates, T> panel{args, size, head, column,
+                                        args.packed + (head * room + column) * depth};
+    switch (panels.size(at)) {
+      case 3:
+        panel.template run<3>();
+        break;
+      case 2:
+        panel.template run<2>();
+        break;
+      default:
+        panel.template run<1>();
+    }
+  }
 }
