@@ -22,6 +22,9 @@ from benchmarks.workloads import Row
 SLOW = ("compile",)
 """Takes most of a minute before its first result on a sequence."""
 
+UNBOUNDED = ("smoke", "sweep")
+"""Scopes without floors and memory."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("lltm benchmarks")
@@ -36,6 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _competitors(config: pytest.Config) -> list[Competitor]:
     scope = config.getoption("--rows")
+    if scope == "sweep":
+        return [competitors.EAGER, competitors.installed()]
     if scope == "smoke":
         return [c for c in competitors.everyone() if c.backend is not None]
     if scope == "cuda" and (reason := cuda_competitors.unavailable_reason()):
@@ -64,7 +69,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     parameters = []
     for row in rows:
         taking_part = tuple(c for c in everyone if _takes_part(c, row, scope))
-        bounds = () if scope == "smoke" else floors.NAMES[row.device]
+        bounds = () if scope in UNBOUNDED else floors.NAMES[row.device]
         start = (row, taking_part, bool(bounds))
         for name in (*(competitor.name for competitor in taking_part), *bounds):
             parameters.append(pytest.param(start, name, id=f"{row.name}-{name}"))

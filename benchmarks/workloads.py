@@ -206,7 +206,28 @@ def cuda() -> Iterator[Row]:
         yield Row(case, dtype, 1, work, "cuda", tf32)
 
 
-SCOPES = {"smoke": smoke, "quick": quick, "full": full, "cuda": cuda}
+SWEEP_STEPS = 4
+SWEEP_BATCHES = (1, 3, 8, 16, 37, 64, 256)
+SWEEP_SIZES = (
+    *((16, 16), (17, 33), (32, 128), (96, 64), (128, 256), (255, 511), (512, 512)),
+    *((1024, 128), (1024, 1024)),
+)
+"""F and S."""
+
+
+def sweep() -> Iterator[Row]:
+    """Shapes that no table names, odd ones too: a step, and a sequence of few of them."""
+    for steps, (features, state), batch in itertools.product(
+        (None, SWEEP_STEPS), SWEEP_SIZES, SWEEP_BATCHES
+    ):
+        sizes = (steps, batch, features, state)
+        name = "x".join(str(size) for size in sizes if size is not None)
+        case = Case(name, batch, features, state, steps=steps)
+        for work in (TRAINING_STEP, INFERENCE):
+            yield Row(case, torch.float32, 1, work)
+
+
+SCOPES = {"smoke": smoke, "quick": quick, "full": full, "cuda": cuda, "sweep": sweep}
 """By name, which rows to run."""
 
 
@@ -217,7 +238,7 @@ def select(rows: Iterable[Row], text: str | None) -> list[Row]:
         ValueError: a key is unknown, or no row there is has the value.
     """
     chosen = list(rows)
-    everything = [*full(), *cuda()]
+    everything = [*full(), *cuda(), *sweep()]
     for part in text.split(",") if text else ():
         key, _, value = part.partition("=")
         known = list(dict.fromkeys(row.fields().get(key) for row in everything))

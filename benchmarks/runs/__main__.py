@@ -14,7 +14,7 @@ from torchproof.config import ROOT
 from torchproof.files import write_atomically, write_json
 from torchproof.machine import processor
 
-from benchmarks.runs import compare, document, figures, measure, page, plots, tables
+from benchmarks.runs import compare, document, figures, measure, page, plots, sweep, tables
 from benchmarks.runs.figures import BenchError, Run
 from torchproof import terminal
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BUILD = ROOT / "build" / "bench"
-BUILD_CUDA = ROOT / "build" / "bench-cuda"
+FOLDERS = {"cuda": ROOT / "build" / "bench-cuda", "sweep": ROOT / "build" / "bench-sweep"}
 MATRIX_REPORT = ROOT / "build" / "matrix" / "index.html"
 INTERRUPTED = 130
 RECORD = Path()
@@ -55,6 +55,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         const="cuda",
         help="every row on a GPU; what `nox -s bench-cuda` runs",
     )
+    scope.add_argument(
+        "--sweep",
+        dest="scope",
+        action="store_const",
+        const="sweep",
+        help="eager and ours over batches of 1 to 256 and sizes of 16 to 1024, odd ones too, as "
+        "heat maps; float32 on one thread, about six minutes",
+    )
     parser.set_defaults(scope="quick")
     parser.add_argument(
         "--select",
@@ -62,7 +70,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="only rows with these values: op=cell,case=16x32x128,work=forward",
     )
     parser.add_argument(
-        "--seconds", type=float, default=1.0, help="to time each row (default: %(default)s)"
+        "--seconds",
+        type=float,
+        help="to time each row (default: 1, of a sweep 0.1; each is timed five times at least)",
     )
     parser.add_argument(
         "--compare",
@@ -83,8 +93,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     chosen = parser.parse_args(argv)
+    if chosen.seconds is None:
+        chosen.seconds = 0.1 if chosen.scope == "sweep" else 1.0
     if chosen.write and (chosen.scope == "quick" or chosen.select):
-        parser.error("--write keeps full runs: give --full or --cuda with it, and no --select")
+        parser.error(
+            "--write keeps whole runs: give --full, --cuda or --sweep with it, and no --select"
+        )
+    if chosen.compare is not None and chosen.scope == "sweep":
+        parser.error("--compare: no record holds a sweep; it compares ours with eager")
     return chosen
 
 
@@ -98,9 +114,13 @@ def main(argv: list[str] | None = None) -> int:
             console.print(f"bench-cuda: not run: {reason}", style="yellow")
             return NOT_RUN
         run, right = measure_all(chosen, console)
+        folder = build_folder(chosen.scope)
+        if chosen.scope == "sweep":
+            if chosen.write:
+                sweep.store(run)
+            return report_sweep(run, console, folder, as_json=chosen.json) or (0 if right else 1)
         if chosen.write:
             document.store(run)
-        folder = build_folder(chosen.scope)
         return report(run, stored, console, folder, as_json=chosen.json) or (0 if right else 1)
     except BenchError as error:
         console.print(f"error: {error}", style="red")
@@ -112,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def build_folder(scope: str) -> Path:
     """Where a run leaves what it made."""
-    return BUILD_CUDA if scope == "cuda" else BUILD
+    return FOLDERS.get(scope, BUILD)
 
 
 def read_stored(path: Path, scope: str) -> Run:
@@ -174,6 +194,17 @@ def report(run: Run, stored: Run | None, console: Console, folder: Path, *, as_j
         console.print(tables.comparison(comparison))
     console.print(f"report: {folder / 'index.html'}, {folder / 'bench.json'}", soft_wrap=True)
     return 1 if comparison and comparison.regressions else 0
+
+
+def report_sweep(run: Run, console: Console, folder: Path, *, as_json: bool) -> int:
+    """Write the heat maps and print what is behind; 1 when anything is."""
+    write_json(folder / "bench.json", run.to_json())
+    write_atomically(folder / "index.html", page.render_sweep(run))
+    if as_json:
+        print(json.dumps(run.to_json(), indent=1))
+    console.print("\n".join(sweep.verdicts(run)))
+    console.print(f"report: {folder / 'index.html'}, {folder / 'bench.json'}", soft_wrap=True)
+    return 1 if sweep.behind(run) else 0
 
 
 if __name__ == "__main__":

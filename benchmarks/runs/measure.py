@@ -32,6 +32,7 @@ SCOPES = {
         (threads, ("float32", "float64", "bfloat16", "float16")) for threads in ("1", "2")
     ),
     "cuda": (("1", ("float32", "tf32", "bfloat16")),),
+    "sweep": (("1", ("float32",)),),
 }
 
 
@@ -98,7 +99,7 @@ class Measurer:
 
     Attributes:
         folder: where results lie.
-        scope: ``quick``, ``full`` or ``cuda``.
+        scope: ``quick``, ``full``, ``cuda`` or ``sweep``.
         seconds: for each row.
         select: further selection, as the user gave it.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchproof.report import page
 
-from benchmarks.runs import document, plots, tables, targets
+from benchmarks.runs import document, plots, sweep, tables, targets
 
 if TYPE_CHECKING:
     from benchmarks.runs.compare import Comparison
@@ -37,5 +37,20 @@ def render(run: Run, comparison: Comparison | None, *, matrix: str | None) -> st
             comparison=comparison,
             matrix=matrix,
             names=tables.NAMES,
+        )
+    )
+
+
+def render_sweep(run: Run) -> str:
+    """The page of a sweep: its heat maps, and a table of them for readers without pictures."""
+    return (
+        page.environment(Path(__file__).parent)
+        .get_template("sweep.html")
+        .render(
+            run=run,
+            hardware=list(document.hardware(run)),
+            verdicts=sweep.verdicts(run),
+            plots=[sweep.plot_of(each) for each in sweep.maps(run)],
+            maps=[(each.title, each.sizes, sweep.lines(each)) for each in sweep.maps(run)],
         )
     )
