@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ from lltm.cells._errors import StepError
 aten = torch.ops.aten
 ALIASES = {aten.detach.default, aten.clone.default, aten.alias.default}
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not"}
+# torch keeps what make_fx traces in one global; a step may define a cell of its own.
+TRACING = threading.RLock()
 
 
 # Scalars ----------------------------------------------------------------------------------------
@@ -316,7 +319,8 @@ def _trace(definition: Definition, seed: int) -> Formula:
         for _ in range(pre + 2 * states)
     ]
     functional: Callable[..., Any] = torch.func.functionalize(joint, remove="mutations")
-    graph = make_fx(functional)(*tensors).graph
+    with TRACING:
+        graph = make_fx(functional)(*tensors).graph
     graph.eliminate_dead_code()
     return _formula(graph, _Builder(definition, scalars), pre, states)
 

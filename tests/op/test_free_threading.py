@@ -10,6 +10,7 @@ import copy
 import sys
 import sysconfig
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,6 +21,7 @@ from cases import Case
 from installed_copy import InstalledCopy
 
 import lltm
+from lltm import cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,6 +144,24 @@ def test_a_copy_in_every_thread() -> None:
     input, state = torch.randn(3, 4), (torch.zeros(3, 6), torch.zeros(3, 6))
     found = at_once(lambda index: list(copy.deepcopy(model)(input, state)))
     assert_same_bits(found, list(model(input, state)))
+
+
+def decaying(z: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (state[0] / 2 + torch.tanh(z[0]),)
+
+
+def test_cells_defined_and_called_by_all() -> None:
+    input, weights = torch.randn(5, 3, 4), torch.randn(6, 10, requires_grad=True)
+
+    def work(index: int) -> list[Tensor]:
+        # Another name, so that no thread finds what another one has traced.
+        step = types.FunctionType(decaying.__code__, decaying.__globals__, f"decaying_{index}")
+        rnn = cells.Sequence(cells.define(step, gates=1, states=1), 4, 6, bias=False)
+        (name,) = dict(rnn.named_parameters())
+        output, (h,) = torch.func.functional_call(rnn, {name: weights}, (input,))
+        return [output.detach(), h.detach(), *torch.autograd.grad(output.square().sum(), weights)]
+
+    assert_same_bits(at_once(work), work(THREADS))
 
 
 AT_ONCE = """
