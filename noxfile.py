@@ -262,6 +262,24 @@ def faults(session: nox.Session) -> None:
     session.run("python", "tests/campaign/faults.py", *session.posargs)
 
 
+@nox.session(tags=["reliability"])
+def mutants(session: nox.Session) -> None:
+    """Change the sources place by place: `-- --minutes 60 --seed 1 --resume`, or `--prove`."""
+    install(session, "build", "mutants", "test")
+    install_torchproof(session)
+    session.install(f"torch=={TORCH}")
+    session.run("python", "tests/campaign/mutants.py", *session.posargs)
+
+
+@nox.session(tags=["reliability"])
+def coverage(session: nox.Session) -> None:
+    """Measure which lines the tests run, of Python and of C++: `-- --record`, or `--prove`."""
+    install(session, "build", "coverage", "test")
+    install_torchproof(session, "conda", "init", "release")
+    session.install(f"torch=={TORCH}")
+    session.run("python", "tests/campaign/covered.py", *session.posargs)
+
+
 @nox.session(tags=["package"])
 def wheel(session: nox.Session) -> None:
     """Build the sdist and this platform's wheel into dist/; compare, tag, audit, describe them."""

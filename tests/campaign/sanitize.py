@@ -17,10 +17,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import built
 from record import ROOT, Record
 
 TESTS = ROOT / "tests" / "op"
-SOURCES = ("build_support", "csrc", "lltm", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 ADDRESS = ("test_equivalence", "test_errors", "test_fuzz", "test_modules", "test_properties")
 ADDRESS += (
     "test_raw_ops",
@@ -110,28 +110,12 @@ def environment(variant: Variant, site: Path) -> dict[str, str]:
 
 def build(variant: Variant, folder: Path, plant: Plant | None = None) -> Path:
     """Build into a folder; where its packages are."""
-    tree, site = folder / "tree", folder / "site"
-    for name in SOURCES:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        tree.mkdir(parents=True, exist_ok=True)
-        copy(ROOT / name, tree / name)
+    tree = built.copy_sources(folder)
     if plant:
-        path = tree / plant.source
-        text = path.read_text(encoding="utf-8")
-        if plant.old not in text:
-            raise SystemExit(f"{plant.source} has no {plant.old!r} to plant a bug in")
-        path.write_text(text.replace(plant.old, plant.new), encoding="utf-8")
+        built.replace(tree / plant.source, plant.old, plant.new)
     flags = f"-fsanitize={variant.flags} -fno-sanitize-recover=all -fno-omit-frame-pointer"
-    # Compiled in a fifth of the time, and a finding names its line.
-    debug = {"LLTM_DEBUG": "1", "LLTM_BINDING": variant.binding}
-    install = (sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps")
-    subprocess.run(
-        [*install, "--target", str(site), "."],
-        cwd=tree,
-        env={**os.environ, **debug, "CFLAGS": flags, "LDFLAGS": flags},
-        check=True,
-    )
-    return site
+    built.install(folder, variant.binding, flags, link=flags)
+    return folder / "site"
 
 
 def run(

@@ -1,0 +1,305 @@
+"""Which lines the tests run: `nox -s coverage`, of Python with its branches and of C++.
+
+lltm is built with gcov's counters, stable and native, and its tests run on that; the tests of
+torchproof follow. Python is measured by coverage.py, with what the tests start. A function that no
+test enters must be in not_covered.toml with its reason. `--prove` plants one in each language.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import built
+from record import ROOT, Record
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOME = ROOT / "build" / "coverage"
+TABLE = Path(__file__).with_name("not_covered.toml")
+LEAST = 95.0
+OP = ROOT / "tests" / "op"
+TORCHPROOF = ROOT / "torchproof" / "tests"
+# What calls every part; and then the kernels, in each lesser instruction set and natively.
+STABLE = (
+    *("any_cell", "broken_library", "cells", "cells_functor", "determinism", "errors", "functions"),
+    *("installation", "jit", "modules", "overrides", "properties", "raw_ops", "saved_memory"),
+    *("sequence", "stream", "stream_memory", "threads", "torch_features", "tutorial", "warnings"),
+)
+KERNELS = ("raw_ops", "sequence", "stream")
+LESSER = ("baseline", "avx2")
+NATIVE = ("cells", "errors", "modules", "raw_ops", "sequence", "stream", "torch_features")
+PYTHON = ("lltm", "torchproof")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that no test enters."""
+
+    file: str
+    name: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.name}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a part's tests run.
+
+    Attributes:
+        part: of the project.
+        lines: how many there are, with branches for Python; `covered`: how many of them run.
+        missed: functions that were never entered.
+    """
+
+    part: str
+    lines: int
+    covered: int
+    missed: tuple[Function, ...]
+
+    @property
+    def percent(self) -> float:
+        return round(100 * self.covered / max(self.lines, 1), 1)
+
+
+@dataclass(frozen=True)
+class Excuse:
+    """Why functions are not covered: patterns of a file and of their names."""
+
+    file: str
+    function: str
+    why: str
+
+    def covers(self, missed: Function) -> bool:
+        return fnmatch(missed.file, self.file) and fnmatch(missed.name, self.function)
+
+
+@dataclass(frozen=True)
+class Away:
+    """Sources that are not counted here, and why: the processor has not what they need."""
+
+    file: str
+    needs: str
+    why: str
+
+
+def table() -> dict[str, Any]:
+    """not_covered.toml."""
+    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+
+
+def excuses() -> list[Excuse]:
+    """Why functions are not covered."""
+    return [Excuse(**row) for row in table()["not_covered"]]
+
+
+def run_tests(tests: list[str], site: Path | None, selected: str = "", **variables: str) -> int:
+    """Run files of tests under coverage.py; pytest's exit status."""
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={ROOT / 'pyproject.toml'}"]
+    command += ["-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    command += ["-p", "no:cacheprovider", *(["-m", selected] if selected else []), *tests]
+    where = {"PYTHONPATH": str(site)} if site else {}
+    return subprocess.run(
+        command,
+        # Not the root, whose lltm would come before the one that is measured.
+        cwd=site or ROOT / "torchproof",
+        env={**os.environ, **where, **variables, "COVERAGE_FILE": str(HOME / "data" / "python")},
+        check=False,
+    ).returncode
+
+
+def build(binding: str, planted: bool = False) -> Path:
+    """Build with gcov's counters; the site."""
+    folder = HOME / binding
+    tree = built.copy_sources(folder)
+    if planted:
+        with (tree / "csrc/cpu/kernels.cpp").open("a", encoding="utf-8") as file:
+            file.write("namespace lltm::cpu {\nint never_called() { return 1; }\n}\n")
+        with (tree / "lltm/reference.py").open("a", encoding="utf-8") as file:
+            file.write("\n\ndef never_called() -> int:\n    return 1\n")
+    built.install(folder, binding, "--coverage", link="--coverage")
+    return folder / "site"
+
+
+def read_python() -> list[Measured]:
+    """coverage.py's figures."""
+    data = {**os.environ, "COVERAGE_FILE": str(HOME / "data" / "python")}
+    rc = f"--rcfile={ROOT / 'pyproject.toml'}"
+    tool = [sys.executable, "-m", "coverage"]
+    parts = [str(path) for path in (HOME / "data").glob("python.*")]
+    subprocess.run([*tool, "combine", "-q", "--keep", rc, *parts], cwd=ROOT, env=data, check=True)
+    out = HOME / "python.json"
+    subprocess.run([*tool, "json", "-q", rc, "-o", str(out)], cwd=ROOT, env=data, check=True)
+    files = json.loads(out.read_text(encoding="utf-8"))["files"]
+    found = []
+    for package in PYTHON:
+        folder = "lltm/" if package == "lltm" else "torchproof/src/"
+        mine = {name: file for name, file in files.items() if name.startswith(folder)}
+        if mine:
+            found.append(measured_python(package, mine))
+    return found
+
+
+def measured_python(package: str, files: dict[str, Any]) -> Measured:
+    """A package's figures."""
+    sums = [file["summary"] for file in files.values()]
+    missed = [
+        Function(name, function, entry["start_line"])
+        for name, file in files.items()
+        for function, entry in file["functions"].items()
+        if function and entry["summary"]["num_statements"] and not entry["executed_lines"]
+    ]
+    return Measured(
+        f"{package}, Python",
+        sum(each["num_statements"] + each["num_branches"] for each in sums),
+        sum(each["covered_lines"] + each["covered_branches"] for each in sums),
+        tuple(missed),
+    )
+
+
+def read_cxx(bindings: tuple[str, ...]) -> Measured:
+    """gcov's figures of the sources, once for all the times that each was compiled."""
+    lines: dict[tuple[str, int], int] = {}
+    functions: dict[tuple[str, int], tuple[str, int]] = {}
+    for file in (file for binding in bindings for file in gcov(HOME / binding / "tree")):
+        name = "csrc/" + os.path.normpath(file["file"].rpartition("csrc/")[2])
+        if not (ROOT / name).is_file() or away(name):
+            continue
+        for line in file["lines"]:
+            at = (name, line["line_number"])
+            lines[at] = max(lines.get(at, 0), line["count"])
+        for function in file["functions"]:
+            at = (name, function["start_line"])
+            count = function["execution_count"] + functions.get(at, ("", 0))[1]
+            functions[at] = (function["demangled_name"], count)
+    missed = tuple(
+        Function(file, name, line)
+        for (file, line), (name, count) in sorted(functions.items())
+        if not count
+    )
+    return Measured("C++", len(lines), sum(bool(count) for count in lines.values()), missed)
+
+
+def gcov(tree: Path) -> Iterator[dict[str, Any]]:
+    """What gcov says of each file of each translation unit."""
+    for counted in sorted((tree / "build").rglob("*.gcda")):
+        command = ["gcov", "--json-format", "--stdout", "--demangled-names", counted.name]
+        done = subprocess.run(
+            command, cwd=counted.parent, capture_output=True, text=True, check=True
+        )
+        for line in done.stdout.splitlines():
+            yield from json.loads(line)["files"]
+
+
+def away(file: str) -> Away | None:
+    """Why this processor cannot run a source; None where it can."""
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    rows = (Away(**row) for row in table()["away"])
+    return next((row for row in rows if fnmatch(file, row.file) and row.needs not in flags), None)
+
+
+def findings(measured: list[Measured]) -> list[str]:
+    """What is below the least, and what no reason is given for."""
+    known = excuses()
+    found = [
+        f"{part.part}: {part.percent} % is covered, at least {LEAST:g} % must be"
+        for part in measured
+        if part.percent < LEAST
+    ]
+    found += [
+        f"{function} is entered by no test, and not_covered.toml has no reason"
+        for part in measured
+        for function in part.missed
+        if not any(excuse.covers(function) for excuse in known)
+    ]
+    return found
+
+
+def explained(measured: list[Measured]) -> Iterator[str]:
+    """What is not covered, with its reason."""
+    missed = [function for part in measured for function in part.missed]
+    for row in table()["away"]:
+        if away(row["file"]):
+            yield f"{row['file']}: {row['why']}"
+    for excuse in excuses():
+        names = [str(function) for function in missed if excuse.covers(function)]
+        if names:
+            yield f"{', '.join(names)}: {excuse.why}"
+
+
+def measure() -> list[Measured]:
+    """Build, and run the tests of both bindings and of torchproof."""
+    site = build("stable")
+    ended = [run_tests(of_op(STABLE), site, "not compile and not distributed")]
+    ended += [run_tests(of_op(KERNELS), site, LLTM_CPU_CAPABILITY=level) for level in LESSER]
+    ended.append(run_tests(of_op(NATIVE), build("native"), "not compile and not distributed"))
+    ended.append(run_tests([str(TORCHPROOF)], None))
+    if any(ended):
+        print("some tests failed under the measurement: see above")
+    return [*read_python(), read_cxx(("stable", "native"))]
+
+
+def of_op(names: tuple[str, ...]) -> list[str]:
+    """Files of tests."""
+    return [str(OP / f"test_{name}.py") for name in names]
+
+
+def prove() -> bool:
+    """Whether functions that nothing calls are found, and one that is called is not."""
+    site = build("stable", planted=True)
+    run_tests(of_op(("modules",)), site)
+    listed = findings([*read_python(), read_cxx(("stable",))])
+    planted = [line for line in listed if "never_called" in line]
+    falsely = [line for line in listed if " kernels()" in line or "lltm_cell " in line]
+    print("\n".join(planted))
+    print(f"{len(planted)} of 2 planted functions found, {len(falsely)} named falsely")
+    return len(planted) == 2 and not falsely
+
+
+def main() -> int:
+    """The exit status is 0 where enough is covered, or with `--prove` what is planted was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prove", action="store_true", help="plant functions that nothing calls")
+    parser.add_argument("--record", action="store_true", help="keep the figures in docs/campaigns")
+    options = parser.parse_args()
+    shutil.rmtree(HOME, ignore_errors=True)
+    (HOME / "data").mkdir(parents=True)
+    started = time.monotonic()
+    if options.prove:
+        return 0 if prove() else 1
+    measured = measure()
+    record = Record(
+        campaign="coverage",
+        seed=None,
+        minutes=round((time.monotonic() - started) / 60, 1),
+        cases=sum(part.lines for part in measured),
+        unit="lines and branches",
+        findings=tuple(findings(measured)),
+        not_run=tuple(explained(measured)),
+        figures={f"{part.part} (%)": part.percent for part in measured},
+    )
+    print(
+        "\n".join([*record.findings, str(record.figures), str(record.write(commit=options.record))])
+    )
+    return 1 if record.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
