@@ -72,7 +72,8 @@ class StandIn:
         return ["sh", "-c", program]
 
     def install(self, program: Path, *arguments: str) -> list[str]:
-        return ["false"] if self.broken else ["true"]
+        failing = "printf 'Looking\\nerror: no route\\n  cause: refused\\nBye\\n'; exit 1"
+        return ["sh", "-c", failing if self.broken else "true"]
 
 
 @pytest.fixture
@@ -107,8 +108,10 @@ def test_a_half_made_environment_is_made_again(maker: Maker, tmp_path: Path) -> 
 
 def test_a_failed_install_is_told_and_leaves_nothing_ready(maker: Maker, tmp_path: Path) -> None:
     broken = Maker(maker.folder, StandIn(broken=True), Processes(), gpu=False)
-    with pytest.raises(EnvironmentFailed, match="exit status 1"):
+    with pytest.raises(EnvironmentFailed) as raised:
         make(broken, tmp_path)
+    how = "exit status 1, error: no route, cause: refused; see log"
+    assert str(raised.value) == f"torch 2.13.0: {how}"
     assert make(maker, tmp_path).program.exists()
 
 

@@ -82,7 +82,8 @@ def _read_all(
         else:
             read[member] = elf_file, facts.derive(elf_file, member.name)
     if not read:
-        raise ArtifactError(f"{artifact.name}: {listed(unreadable)}; build it again")
+        text = f"{listed(unreadable)}; build it again"
+        raise ArtifactError(text if text.startswith(artifact.name) else f"{artifact.name}: {text}")
     return read, tuple(unreadable)
 
 
