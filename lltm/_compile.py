@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,7 @@ class Library:
     link_flags: Sequence[str] = ()
 
     def compile(self) -> None:
-        """Compile all sources at once, and link.
+        """Compile the sources, as many at a time as there are cores, and link.
 
         Raises:
             CompileError: a compiler failed.
@@ -63,8 +64,9 @@ class Library:
         link = [*compiler(), "-shared", *map(str, objects), "-o", str(linked)]
         link += [f"-L{path}" for path in _library_paths()]
         try:
-            _run(commands)
-            _run([[*link, "-ltorch_cpu", "-lc10", *self.link_flags]])
+            with ThreadPoolExecutor(os.cpu_count()) as workers:
+                list(workers.map(_run, commands))
+            _run([*link, "-ltorch_cpu", "-lc10", *self.link_flags])
             linked.replace(self.path)
         finally:
             for made in (*objects, linked):
@@ -83,16 +85,12 @@ def _library_paths() -> list[str]:
     return list(cpp_extension.library_paths())
 
 
-def _run(commands: Sequence[Sequence[str]]) -> None:
-    """All at once: there are a handful, and as many cores on any machine that matters."""
-    running = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for command in commands
-    ]
-    outputs = [process.communicate()[0] for process in running]
-    for process, command, output in zip(running, commands, outputs, strict=True):
-        if process.returncode:
-            raise CompileError(f"{shlex.join(command)} failed:\n{output.strip()}")
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        raise CompileError(f"{shlex.join(command)} failed:\n{done.stdout.strip()}")
 
 
 def compiler() -> list[str]:

@@ -10,7 +10,7 @@ from lltm.cells import formulas
 from lltm.cells._define import define
 from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
-from lltm.cells._kernels import prepare
+from lltm.cells._kernels import attach, prepare
 from lltm.cells._modules import Cell, Sequence
 from lltm.cells._prove import Proof, prove
 from lltm.cells.shipped import GRU, LLTM, LSTM, RNN, SLSTM, PeepholeLSTM
@@ -27,6 +27,7 @@ __all__ = [
     "Proof",
     "Sequence",
     "StepError",
+    "attach",
     "define",
     "formulas",
     "prepare",

@@ -15,6 +15,7 @@ import torch
 
 from lltm import _compile, jit
 from lltm._jit_cache import Cache
+from lltm._version import __version__
 from lltm.cells._definition import Definition
 from lltm.cells._functor import Functor, functor
 from lltm.cells._registration import register
@@ -50,6 +51,37 @@ def prepare(cell: Definition) -> bool:
         Whether it has kernels; where not, it runs step by step in PyTorch, and a warning says why.
     """
     return namespace(cell) is not None
+
+
+def attach(cell: Definition, library: Path | str) -> Definition:
+    """Use a library that ``python -m lltm.cells build`` made, and compile nothing.
+
+    Args:
+        cell: the cell that the library was built from.
+        library: its path.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ImportError: the library cannot be loaded, or another step or another lltm gave it.
+    """
+    made = functor(cell)
+    namespace = f"lltm_cell_{made.digest}"
+    with LOADING:
+        if _of_functors.get(made) is None:
+            try:
+                torch.ops.load_library(library)
+            except OSError as error:
+                raise ImportError(f"{library} cannot be loaded: {error}") from None
+            if not hasattr(getattr(torch.ops, namespace), "sequence"):
+                raise ImportError(
+                    f"{library} was not built from this step of {cell.name} by lltm {__version__}; "
+                    f"build it again with `python -m lltm.cells build`"
+                )
+            register(namespace, cell, made.saved)
+            _of_functors[made] = namespace
+    return cell
 
 
 def _of_functor(definition: Definition) -> str | None:

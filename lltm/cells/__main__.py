@@ -1,0 +1,32 @@
+"""``python -m lltm.cells build FILE.py:NAME --out DIR``: a cell as a wheel, compiled here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from lltm._compile import CompileError
+from lltm.cells._errors import StepError
+from lltm.cells._package import Package, PackageError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build, and print the wheel's path; the exit status is 0 only if there is one."""
+    parser = argparse.ArgumentParser(prog="python -m lltm.cells", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="build")
+    build = commands.add_parser("build", help="compile a cell ahead of time, into a wheel")
+    build.add_argument("target", metavar="FILE.py:NAME", help="a file, and the cell's name in it")
+    build.add_argument("--out", type=Path, required=True, help="the folder the wheel goes to")
+    build.add_argument("--version", default="0.1.0", help="the wheel's (default %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        print(Package.find(options.target, options.version).build(options.out))
+    except (PackageError, StepError, CompileError, OSError) as error:
+        print(f"python -m lltm.cells build: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

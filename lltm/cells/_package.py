@@ -1,0 +1,197 @@
+"""A cell as a wheel: its kernels for every processor, on torch's stable ABI, and its step."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import platform
+import re
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from lltm import _compile, jit
+from lltm._version import __version__
+from lltm.cells._definition import Definition
+from lltm.cells._functor import functor
+from lltm.cells._kernels import BINDING, HEADER, functor_flags
+
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+SETS = ("baseline", *(("avx2", "avx512") if X86 else ()))
+TILES = ("cpu/amx.cpp",) if X86 and sys.platform.startswith("linux") else ()
+SOURCES = (
+    *(BINDING, "cpu/kernels.cpp", "host/single_threaded.cpp", *TILES),
+    *(f"cpu/kernels_{name}.cpp" for name in SETS),
+)
+LINUX_LINK_FLAGS = (
+    *("-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--as-needed", "-Wl,--strip-all"),
+)
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""Of every file in the wheel: the same sources give the same bytes."""
+
+_INIT = '''\
+"""The recurrent cell {cell}, with its kernels compiled by lltm {version}."""
+
+from pathlib import Path
+
+from lltm.cells import attach
+
+from {package}.step import {name}
+
+cell = attach({name}, Path(__file__).with_name("{library}"))
+{alias}'''
+_METADATA = """\
+Metadata-Version: 2.1
+Name: {distribution}
+Version: {release}
+Summary: The recurrent cell {cell} with kernels compiled by lltm
+Requires-Dist: lltm=={version}
+Requires-Dist: torch>={torch}
+"""
+_WHEEL = """\
+Wheel-Version: 1.0
+Generator: lltm {version}
+Root-Is-Purelib: false
+Tag: {tag}
+"""
+
+
+class PackageError(ValueError):
+    """What was to be built is not there or no cell; the message says which."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """What is built.
+
+    Attributes:
+        source: the file with the cell in it.
+        name: the cell's name there.
+        cell: the cell.
+        release: the wheel's version.
+    """
+
+    source: Path
+    name: str
+    cell: Definition
+    release: str
+
+    @staticmethod
+    def find(target: str, release: str) -> Package:
+        """From ``FILE.py:NAME``.
+
+        Raises:
+            PackageError: there is no such file, or no cell of that name in it.
+        """
+        file, _, name = target.rpartition(":")
+        source = Path(file)
+        if not file or not name.isidentifier():
+            raise PackageError(f"expected FILE.py:NAME, got {target!r}")
+        if not source.is_file():
+            raise PackageError(f"there is no file {source}")
+        spec = importlib.util.spec_from_file_location("lltm_cell_source", source)
+        if spec is None or spec.loader is None:
+            raise PackageError(f"{source} must be a Python file, with the suffix .py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        cell = getattr(module, name, None)
+        if not isinstance(cell, Definition):
+            has = [each for each, value in vars(module).items() if isinstance(value, Definition)]
+            raise PackageError(
+                f"{name} in {source} must be what lltm.cells.define() returns, got "
+                f"{type(cell).__name__}; cells there: {', '.join(has) or 'none'}"
+            )
+        return Package(source, name, cell, release)
+
+    @property
+    def module(self) -> str:
+        """What is imported."""
+        return self.name.lower()
+
+    @property
+    def library(self) -> str:
+        """The library's file name."""
+        return f"lib{self.module}{'.dylib' if sys.platform == 'darwin' else '.so'}"
+
+    def build(self, out: Path) -> Path:
+        """Compile the library and write the wheel.
+
+        Args:
+            out: the folder it goes to; made where it is missing.
+
+        Returns:
+            The wheel.
+
+        Raises:
+            CompileError: a compiler failed, or there is none.
+        """
+        if (reason := _compile.unavailable_reason()) is not None:
+            raise _compile.CompileError(reason)
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="lltm-cell-") as folder:
+            library = Path(folder) / self.library
+            self._compile(library)
+            return _write_wheel(self, out, library.read_bytes())
+
+    def _compile(self, library: Path) -> None:
+        csrc, made = jit.source_directory(), functor(self.cell)
+        header = library.with_name(HEADER)
+        header.write_text(made.text, encoding="utf-8")
+        # __FILE__ is in the messages: without a map they would name folders of this machine.
+        maps = {csrc: "lltm", library.parent: self.module, Path(torch.__file__).parent: "torch"}
+        flags = [
+            *functor_flags(made, f"lltm_cell_{made.digest}", header),
+            *(f"-ffile-prefix-map={folder}={name}" for folder, name in maps.items()),
+        ]
+        link = [*jit.exports(), *(LINUX_LINK_FLAGS if sys.platform.startswith("linux") else ())]
+        with jit.watched():
+            _compile.Library(library, [csrc / name for name in SOURCES], flags, link).compile()
+
+
+def _write_wheel(package: Package, out: Path, library: bytes) -> Path:
+    tag = f"py3-none-{re.sub(r'[-.]', '_', sysconfig.get_platform())}"
+    module = package.module
+    info = f"{module}-{package.release}.dist-info"
+    words = {
+        "cell": package.cell.name,
+        "version": __version__,
+        "package": module,
+        "name": package.name,
+        "library": package.library,
+        "alias": f"__all__ = [{', '.join(sorted({repr('cell'), repr(package.name)}))}]\n",
+        "distribution": module.replace("_", "-"),
+        "release": package.release,
+        "torch": ".".join(map(str, _compile.STABLE_SINCE)),
+        "tag": tag,
+    }
+    files = {
+        f"{module}/__init__.py": _INIT.format(**words).replace("'", '"').encode(),
+        f"{module}/step.py": package.source.read_bytes(),
+        f"{module}/{package.library}": library,
+        f"{info}/METADATA": _METADATA.format(**words).encode(),
+        f"{info}/WHEEL": _WHEEL.format(**words).encode(),
+    }
+    files[f"{info}/RECORD"] = _record(files, f"{info}/RECORD")
+    path = out / f"{module}-{package.release}-{tag}.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name, EPOCH)
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            wheel.writestr(entry, content)
+    return path
+
+
+def _record(files: Mapping[str, bytes], record: str) -> bytes:
+    lines = []
+    for name, content in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(content)}\n")
+    return "".join([*lines, f"{record},,\n"]).encode()

@@ -1,0 +1,109 @@
+"""``python -m lltm.cells build``: a cell as a wheel that runs where there is no compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lltm import _compile
+from lltm.cells.__main__ import main
+
+STEP = """
+import torch
+from lltm import cells
+
+def decaying(z, state, *, rate=0.5):
+    return rate * state[0] + torch.tanh(z[0])
+
+DECAYING = cells.define(decaying, gates=1, states=1)
+NUMBER = 3
+"""
+USE = """
+import torch
+from decaying import DECAYING
+from lltm import cells
+assert cells.prepare(DECAYING)
+torch.manual_seed(0)
+rnn = cells.Sequence(DECAYING, 3, 4, rate=0.25)
+x, h = torch.randn(5, 2, 3), torch.zeros(2, 4)
+output, _ = rnn(x)
+for t in range(5):
+    z = torch.cat([h, x[t]], 1) @ rnn.weight_l0.T + rnn.bias_l0
+    h = DECAYING.step((z,), (h,), rate=0.25)
+    torch.testing.assert_close(output[t], h)
+try:
+    cells.attach(cells.formulas.GRU, __import__("decaying").__path__[0] + "/libdecaying.so")
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(STEP, encoding="utf-8")
+    return path
+
+
+def test_a_wheel_passes_the_audit_and_runs_without_a_compiler(source: Path) -> None:
+    folder = source.parent
+    assert main(["build", f"{source}:DECAYING", "--out", str(folder), "--version", "1.2"]) == 0
+    (wheel,) = folder.glob("decaying-1.2-py3-none-*.whl")
+    declared = ("--binding", "stable", "--target", "2.10", "--python", "none", "--json")
+    audit = [sys.executable, "-m", "torchproof.audit", str(wheel), *declared]
+    audited = subprocess.run(audit, capture_output=True, text=True, check=False)
+    assert audited.returncode == 0, audited.stdout
+    assert json.loads(audited.stdout)
+    pip = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder / "site")]
+    subprocess.run([sys.executable, "-m", *pip, str(wheel)], check=True)
+    paths = (str(folder / "site"), os.environ.get("PYTHONPATH", ""))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "CXX": "no-such-compiler"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", USE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "libdecaying.so was not built from this step of gru by lltm" in done.stdout
+    with zipfile.ZipFile(wheel) as files:
+        library = files.read("decaying/libdecaying.so")
+    assert str(folder).encode() not in library
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("mine.py", "expected FILE.py:NAME, got 'mine.py'"),
+        ("none.py:DECAYING", "there is no file none.py"),
+        ("mine.py:NUMBER", "must be what lltm.cells.define() returns, got int; cells there: DEC"),
+        ("mine.py:OTHER", "must be what lltm.cells.define() returns, got NoneType"),
+    ],
+)
+def test_what_is_no_cell_is_named(
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    target: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(source.parent)
+    assert main(["build", target, "--out", "out"]) == 1
+    assert message in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_without_a_compiler_it_says_what_to_install(
+    source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert main(["build", f"{source}:DECAYING", "--out", str(source.parent)]) == 1
+    assert _compile.unavailable_reason() in capsys.readouterr().err
+    assert not list(source.parent.glob("*.whl"))
