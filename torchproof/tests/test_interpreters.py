@@ -108,6 +108,18 @@ def test_one_that_does_not_start_on_a_system_is_not_left_there(
     assert not list((tmp_path / "cache").rglob("python3.11"))
 
 
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [("3.14.0rc1", "holds the pre-release 3.14.0rc1"), ("3.13.1", "holds CPython 3.13.1, and not")],
+)
+def test_sources_of_another_version_are_not_compiled(held: str, words: str, tmp_path: Path) -> None:
+    header = tmp_path / "Include" / "patchlevel.h"
+    header.parent.mkdir()
+    header.write_text(f'#define PY_VERSION "{held}"\n', encoding="utf-8")
+    with pytest.raises(debian.NotOffered, match=words):
+        interpreters.build("3.14t", tmp_path, tmp_path / "to", tmp_path)
+
+
 @pytest.mark.parametrize("name", ["3.14", "3.14t"])
 def test_it_is_compiled_as_named_and_against_the_root_given(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

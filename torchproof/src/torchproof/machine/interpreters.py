@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from packaging.version import Version
+
 from torchproof import config
 from torchproof.config import series
 from torchproof.machine import debian, emulation
@@ -30,7 +32,7 @@ from torchproof.machine.inventory import (
 LOADED_FIRST = ("libstdc++.so.6", "librt.so.1")
 # Of a system, with what its rows run on: what CPython is compiled against.
 DEVELOPMENT = ("libbz2-dev", "libc6-dev", "libffi-dev", "liblzma-dev", "libssl-dev", "zlib1g-dev")
-VERSION = re.compile(r'^#define\s+PY_VERSION\s+"(\d+\.\d+)[^"]*"', re.MULTILINE)
+VERSION = re.compile(r'^#define\s+PY_VERSION\s+"((\d+\.\d+)[^"]*)"', re.MULTILINE)
 
 
 def fetch(name: str, platform: config.Emulator, target: Path, scratch: Path) -> Path:
@@ -96,13 +98,15 @@ def build(name: str, source: Path, target: Path, scratch: Path, root: Path | Non
         root: whose headers and libraries it is compiled against; None for this machine's own.
 
     Raises:
-        NotOffered: the tree is of another series, or the build failed.
+        NotOffered: the tree is of another series or of a pre-release, or the build failed.
     """
     header = source / "Include" / "patchlevel.h"
     found = VERSION.search(header.read_text(encoding="utf-8")) if header.is_file() else None
-    if found is None or found[1] != name.removesuffix("t"):
+    if found is None or found[2] != name.removesuffix("t"):
         held = f"CPython {found[1]}" if found else "no CPython"
         raise NotOffered(f"{source} holds {held}, and not the sources of {name}")
+    if Version(found[1].removesuffix("+")).is_prerelease:
+        raise NotOffered(f"{source} holds the pre-release {found[1]}; rows run on released ones")
     kind = ["--disable-gil"] if name.endswith("t") else []
     kind += [f"CC=gcc --sysroot={root}"] if root else []
     shutil.rmtree(target, ignore_errors=True)
