@@ -52,8 +52,9 @@ using Cell = described::LLTM_CELL<NoMath>;
 static_assert(Cell::kStates > 0 && Cell::kGates > 0, "a cell has a hidden state and gates");
 static_assert(Cell::kPre == (Cell::kSplit ? 2 : 1) * Cell::kGates, "a share has all gates");
 
-// An array has one element at least.
-constexpr int room(int count) { return count > 0 ? count : 1; }
+// An array has one element at least. No function, which device code could not call.
+template <int Count>
+constexpr int kRoom = Count > 0 ? Count : 1;
 
 constexpr int kShares = Cell::kPre / Cell::kGates;
 constexpr int kRecurrentShare = kShares - 1;  // the input's is 0
@@ -62,7 +63,7 @@ constexpr int kFirstPassed = Cell::kDirect ? 0 : 1;
 
 // A struct and not std::array, which device code cannot read.
 struct Scalars {
-  double values[room(Cell::kScalars)];
+  double values[kRoom<Cell::kScalars>];
 };
 
 }  // namespace lltm

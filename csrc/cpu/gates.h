@@ -3,7 +3,7 @@
 
 template <class T>
 struct StepScalars {
-  compute_t<T> values[room(Cell::kScalars)];
+  compute_t<T> values[kRoom<Cell::kScalars>];
 
   LLTM_INLINE explicit StepScalars(const Scalars& scalars) {
 #pragma GCC unroll 16
@@ -60,7 +60,7 @@ void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t column, 
   using V = vector_t<T>;
   constexpr int kStates = Gates::kStates, kGates = Gates::kGates;
   const int64_t at = row * args.state + column;
-  V saved[room(Gates::kSaved)];
+  V saved[kRoom<Gates::kSaved>];
 #pragma GCC unroll 32
   for (int i = 0; i < Gates::kSaved; ++i) {
     saved[i] = lanes.load_from(args.saved + (row * Gates::kSaved + i) * args.state + column);

@@ -16,7 +16,7 @@ struct Elu {
 // In the type that a step is computed in.
 template <class V>
 struct StepScalars {
-  V values[room(Cell::kScalars)];
+  V values[kRoom<Cell::kScalars>];
 
   LLTM_HOST_DEVICE explicit StepScalars(const Scalars& scalars) {
 #pragma unroll

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const GatesForward<T>
   const Position at = position<N>(args.state);
   if (at.row >= args.rows) return;
   const int64_t in_row = at.row * args.state + at.column;
-  Pack<V, N> z[Gates::kPre], state[kStates], saved[room(kSaved)];
+  Pack<V, N> z[Gates::kPre], state[kStates], saved[kRoom<kSaved>];
   load_pre_activations<Gates>(args, at, z);
 #pragma unroll
   for (int i = 0; i < kStates; ++i) state[i] = load<N>(args.old_state[i] + in_row);
@@ -92,7 +92,7 @@ __device__ __forceinline__ Pack<compute_t<T>, N> load_or_zero(const T* from, int
 template <class Gates, class T, int N>
 struct BackwardOperands {
   using V = compute_t<T>;
-  Pack<V, N> saved[room(Gates::kSaved)];
+  Pack<V, N> saved[kRoom<Gates::kSaved>];
   Pack<V, N> old_state[Gates::kStates], new_state[Gates::kStates], grad[Gates::kStates];
 
   __device__ __forceinline__ BackwardOperands(const GatesBackward<T>& args, const Position& at,
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const GatesBackward<
   const StepScalars<V> scalars(args.scalars);
 #pragma unroll
   for (int e = 0; e < N; ++e) {
-    V saved[room(kSaved)], old_state[kStates], new_state[kStates], grad[kStates];
+    V saved[kRoom<kSaved>], old_state[kStates], new_state[kStates], grad[kStates];
 #pragma unroll
     for (int i = 0; i < kSaved; ++i) saved[i] = of.saved[i].values[e];
 #pragma unroll

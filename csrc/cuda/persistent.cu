@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(kThreads<Gates>, 1)
 template <class Gates, class T>
 struct BackwardOperands {
   using V = compute_t<T>;
-  V saved[room(Gates::kSaved)] = {};
+  V saved[kRoom<Gates::kSaved>] = {};
   V old_state[Gates::kStates] = {}, new_state[Gates::kStates] = {}, grad[Gates::kStates] = {};
 
   template <class P>
