@@ -1,9 +1,10 @@
 """Change the sources one place at a time: `nox -s mutants -- --minutes 60 --seed 1`.
 
 A mutant must make a test fail. The tests run once to find which of them reach which mutant; then
-each mutant runs against those that reach it, a few from every function of tests first. One that
-outlives all of them is a finding, unless survivors.toml says why it is no defect. With `--resume`
-what is known of unchanged sources and tests is kept. `--prove` takes the tests that kill one away.
+each mutant runs against those that reach it, a few of every function of tests first, and the living
+against all. One that outlives them is a finding, unless survivors.toml says why it is no defect.
+With `--resume` what is known of unchanged sources and tests is kept. `--prove` takes the tests that
+kill two mutants away.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["__main__", "numpy", "pytest", "torch", "torch.testing"])
 INCLUDED = f"-include {HERE / 'mutant.h'}"
 LEAST = 95.0
-# Of a run of the tests that reach a mutant, which it may make hang; of all the others, where a run
-# that takes longer says nothing.
-LIMIT_S, WHOLE_LIMIT_S = 240.0, 1800.0
+# Seconds of a run of the tests that reach a mutant, which it may make hang, and what is added for
+# each of their own; of a run of all the others, where one that takes longer says nothing.
+LIMIT_S, SLACK, WHOLE_LIMIT_S = 240.0, 10.0, 1800.0
 TIMEOUT = 124
 # pytest's status where it cannot find what it is asked to run.
 NO_TESTS = 4
@@ -72,8 +73,6 @@ OP = tuple(
         *("stream_memory", "threads", "torch_features", "tutorial", "broken_library"),
     )
 )
-# Not even for a survivor.
-TOO_LONG = ("test_compile", "test_distributed", "test_capabilities", "test_cuda", "test_oracle")
 AUDIT = tuple(
     f"tests/test_{name}.py"
     for name in ("audit_against", "audit_cli", "audit_facts", "audit_hostile", "audit_rules")
@@ -87,10 +86,6 @@ class Part:
     sources: tuple[str, ...]
     count: int
     tests: tuple[str, ...]
-
-    @property
-    def compiled(self) -> bool:
-        return self.sources[0].startswith("csrc")
 
 
 PARTS = {
@@ -165,11 +160,13 @@ def choose(seed: int, parts: Iterable[Part], function: str = "") -> dict[int, Mu
 def build(chosen: dict[int, Mutant], *, resume: bool = False) -> dict[int, Mutant]:
     """Compile the C++ mutants in; those that the compiler takes, with all of Python's."""
     folder = HOME / "op"
-    taken, fresh = folder / "taken.json", digest() + repr(sorted(chosen))
+    compiled = {number: m.name for number, m in chosen.items() if m.file.startswith("csrc")}
+    taken, fresh = folder / "taken.json", f"{digest()} {sorted(compiled.items())}"
     if resume and taken.is_file():
         document = json.loads(taken.read_text(encoding="utf-8"))
         if document["digest"] == fresh:
-            return {number: chosen[number] for number in document["taken"]}
+            refused = compiled.keys() - document["taken"]
+            return {number: m for number, m in chosen.items() if number not in refused}
     while True:
         shutil.rmtree(folder, ignore_errors=True)
         tree = built.copy_sources(folder)
@@ -326,14 +323,8 @@ def packages(mutant: Mutant, number: int) -> Path:
     """A folder whose packages are those of a mutant."""
     if mutant.file.startswith("csrc"):
         return HOME / "op" / "site"
-    kind, source = (
-        ("op", HOME / "op" / "site")
-        if mutant.file.startswith("lltm")
-        else (
-            "audit",
-            TORCHPROOF,
-        )
-    )
+    kind = "op" if mutant.file.startswith("lltm") else "audit"
+    source = HOME / "op" / "site" if kind == "op" else TORCHPROOF
     folder = HOME / "python" / kind / str(number)
     shutil.rmtree(folder, ignore_errors=True)
     ignored = shutil.ignore_patterns("__pycache__", "lib", "csrc")
@@ -355,15 +346,17 @@ def outcome(number: int, mutant: Mutant, tests: Tests) -> str:
     path = packages(mutant, number)
     few = tests.few(reaching)
     rest = [name for name in reaching if name not in set(few)]
-    if any(names and fails(names, path, number) for names in (few, rest)):
-        return "killed"
+    for names in filter(None, (few, rest)):
+        expected = sum(map(tests.duration, names))
+        if fails(names, path, number, limit=LIMIT_S + SLACK * expected):
+            return "killed"
     return "survived" if reaching else "unreached"
 
 
 def outlives_all(number: int, mutant: Mutant) -> bool:
     """Whether no other test kills a mutant either."""
-    path = packages(mutant, number)
-    return not fails(whole(mutant), path, number, selected="", hangs=False)
+    tests = AUDIT if mutant.file.startswith("torchproof") else OP
+    return not fails(tests, packages(mutant, number), number, limit=WHOLE_LIMIT_S, hangs=False)
 
 
 def check_undisturbed(tests: Tests, path: Path) -> None:
@@ -379,30 +372,17 @@ def check_undisturbed(tests: Tests, path: Path) -> None:
         raise SystemExit(f"the tests fail without a mutant: {done.output[-3000:]}")
 
 
-def whole(mutant: Mutant) -> list[str]:
-    """What may still kill a mutant that no surveyed test does."""
-    if mutant.file.startswith("torchproof"):
-        return list(AUDIT)
-    files = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("tests/op/test_*.py"))]
-    # C++ is compiled anew, without mutants, by some.
-    return (
-        [file for file in files if Path(file).stem not in TOO_LONG]
-        if _is_python(mutant)
-        else list(OP)
-    )
-
-
-def _is_python(mutant: Mutant) -> bool:
-    return mutant.file.endswith(".py")
-
-
 def fails(
-    tests: Iterable[str], path: Path, number: int, selected: str = SELECTED, *, hangs: bool = True
+    tests: Iterable[str],
+    path: Path,
+    number: int,
+    *,
+    limit: float = LIMIT_S,
+    hangs: bool = True,
 ) -> bool:
-    """Whether a test fails on a mutant, or it ends the process, or they hang."""
-    in_op = "tests/op" in next(iter(tests))
-    options = ("-x", "-p", "no:xdist", *(("-m", selected) if in_op and selected else ()))
-    limit = LIMIT_S if hangs else WHOLE_LIMIT_S
+    """Whether a test fails on a mutant, or it ends the process, or they hang if that counts."""
+    selected = ("-m", SELECTED) if "tests/op" in next(iter(tests)) else ()
+    options = ("-x", "-p", "no:xdist", *selected)
     done = run_forked(arguments(tests, path, *options), path, number, limit)
     if done.code == NO_TESTS and "rror: " not in done.output:
         raise SystemExit(f"mutant {number}: no test was run: {done.output[-2000:]}")
