@@ -341,16 +341,12 @@ def packages(mutant: Mutant, number: int) -> Path:
 
 
 def outcome(number: int, mutant: Mutant, tests: Tests) -> str:
-    """``killed``, ``survived`` or ``unreached`` by the tests of the survey."""
-    reaching = tests.reaching(number, mutant)
-    path = packages(mutant, number)
-    few = tests.few(reaching)
-    rest = [name for name in reaching if name not in set(few)]
-    for names in filter(None, (few, rest)):
-        expected = sum(map(tests.duration, names))
-        if fails(names, path, number, limit=LIMIT_S + SLACK * expected):
-            return "killed"
-    return "survived" if reaching else "unreached"
+    """``killed``, ``survived`` or ``unreached`` by a few of the tests that reach it."""
+    few = tests.few(tests.reaching(number, mutant))
+    if not few:
+        return "unreached"
+    limit = LIMIT_S + SLACK * sum(map(tests.duration, few))
+    return "killed" if fails(few, packages(mutant, number), number, limit=limit) else "survived"
 
 
 def outlives_all(number: int, mutant: Mutant) -> bool:
