@@ -1,6 +1,6 @@
 // The parts of a sequence's forward and backward pass in float32 on one thread, each to be timed by
 // itself: the very functions that the ops call.
-#include "host/sequence.h"
+#include "host/steps.h"
 
 namespace {
 

@@ -9,8 +9,10 @@ import torch
 SOURCES = (
     "native/cuda_binding.cpp",
     "cuda/gates.cu",
+    "cuda/heads.cu",
     "cuda/matrices.cu",
     "cuda/persistent.cu",
+    "cuda/resets.cu",
     "cuda/runtime.cu",
 )
 

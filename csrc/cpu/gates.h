@@ -7,7 +7,8 @@ struct StepScalars {
 
   LLTM_INLINE explicit StepScalars(const Scalars& scalars) {
 #pragma GCC unroll 16
-    for (int i = 0; i < Cell::kScalars; ++i) values[i] = static_cast<compute_t<T>>(scalars.values[i]);
+    for (int i = 0; i < Cell::kScalars; ++i)
+      values[i] = static_cast<compute_t<T>>(scalars.values[i]);
   }
 };
 

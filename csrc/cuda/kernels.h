@@ -78,18 +78,90 @@ void column_sum(const ColumnSum<T>& args, Stream stream);
 // x[row] = [h before the step, input], for the steps one after the other.
 template <class T>
 struct Concatenate {
-  int64_t rows;      // T * B, or B for one step
-  int64_t batch;     // B
-  int64_t features;  // F
-  int64_t state;     // S
-  const T* h0;       // [B, S]
-  const T* output;   // [T, B, S], or null for one step
-  const T* input;    // [rows, F]
-  T* x;              // [rows, S + F]
+  int64_t rows;                 // T * B, or B for one step
+  int64_t batch;                // B
+  int64_t features;             // F
+  int64_t state;                // S
+  const T* h0 = nullptr;        // [B, S]
+  const T* output = nullptr;    // [T, B, S], or null for one step
+  const T* input = nullptr;     // [rows, F]
+  const bool* reset = nullptr;  // [rows] where h is reset_h, or null
+  const T* reset_h = nullptr;   // [B, S], or null for zeros
+  T* x = nullptr;               // [rows, S + F]
 };
 
 template <class T>
 void concatenate(const Concatenate<T>& args, Stream stream);
+
+// Heads: recurrent weights that are block-diagonal in S / head blocks of each gate.
+template <class T>
+struct ExpandHeads {
+  int64_t rows;      // GS
+  int64_t state;     // S
+  int64_t head;      // columns of a block
+  const T* weights;  // [GS, head] with rows `stride` apart
+  int64_t stride;
+  T* full;  // [GS, S], zero outside the blocks
+};
+
+template <class T>
+void expand_heads(const ExpandHeads<T>& args, Stream stream);
+
+// The other way round; what is outside the blocks is not read.
+template <class T>
+struct GatherHeads {
+  int64_t rows;
+  int64_t state;
+  int64_t head;
+  const T* full;  // [GS, S]
+  T* weights;     // [GS, head] with rows `stride` apart
+  int64_t stride;
+};
+
+template <class T>
+void gather_heads(const GatherHeads<T>& args, Stream stream);
+
+// Resets -----------------------------------------------------------------------------------------
+
+// to = from, or in rows that begin anew reset_state; [rows, S] each.
+template <class T>
+struct ResetStates {
+  int64_t rows;
+  int64_t state;      // S
+  const bool* reset;  // [rows]
+  const T* from[Cell::kStates] = {};
+  const T* reset_state[Cell::kStates] = {};  // null for zeros
+  T* to[Cell::kStates] = {};                 // may be none of `from`
+};
+
+template <class T>
+void reset_states(const ResetStates<T>& args, Stream stream);
+
+// Moves what a step leaves to the states before it, in rows that began anew, to `sums`.
+template <class T>
+struct ResetGradients {
+  int64_t rows;
+  int64_t state;                  // S
+  const bool* reset;              // [rows]
+  T* d_h = nullptr;               // [rows, S] through the product
+  compute_t<T>* carry = nullptr;  // [N, rows, S] otherwise
+  compute_t<T>* sums = nullptr;   // [N, rows, S], or null where nobody wants them
+};
+
+template <class T>
+void reset_gradients(const ResetGradients<T>& args, Stream stream);
+
+// to = stored + wide, each null for zeros.
+template <class T>
+struct AddValues {
+  int64_t count;
+  const T* stored;
+  const compute_t<T>* wide;
+  T* to;
+};
+
+template <class T>
+void add_values(const AddValues<T>& args, Stream stream);
 
 // A sequence in one launch -----------------------------------------------------------------------
 

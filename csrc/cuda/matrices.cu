@@ -21,13 +21,16 @@ __global__ void __launch_bounds__(kThreads) concatenate_kernel(const Concatenate
   const T* from;
   if (column >= args.state) {
     from = args.input + row * args.features + (column - args.state);
+  } else if (args.reset && args.reset[row]) {
+    from = args.reset_h ? args.reset_h + row % args.batch * args.state + column : nullptr;
   } else if (row < args.batch) {
     from = args.h0 + row * args.state + column;
   } else {
     from = args.output + (row - args.batch) * args.state + column;
   }
-  *reinterpret_cast<Pack<T, N>*>(args.x + row * width + column) =
-      *reinterpret_cast<const Pack<T, N>*>(from);
+  Pack<T, N> values = {};
+  if (from) values = *reinterpret_cast<const Pack<T, N>*>(from);
+  *reinterpret_cast<Pack<T, N>*>(args.x + row * width + column) = values;
 }
 
 // A block sums kSumColumns columns over kSumRows rows: thread (lane, y) takes every kSumLanes-th
@@ -80,7 +83,7 @@ template <class T>
 void concatenate(const Concatenate<T>& args, Stream stream) {
   constexpr int kWide = kVector<T>;
   const bool wide = args.state % kWide == 0 && args.features % kWide == 0 &&
-                    are_aligned(args.h0, args.output, args.input, args.x);
+                    are_aligned(args.h0, args.output, args.input, args.reset_h, args.x);
   const int64_t items = args.rows * (args.state + args.features) / (wide ? kWide : 1);
   if (items == 0) return;
   launch("concatenate", wide ? concatenate_kernel<T, kWide> : concatenate_kernel<T, 1>,

@@ -274,55 +274,75 @@ __device__ __forceinline__ auto before(const Args& args, int i, int64_t t, int64
   return t ? after(args, i, t - 1, plane) : args.first[i];
 }
 
+// What forward reads of an element at step t, but for the recurrent share.
+template <class Gates, class T>
+struct ForwardOperands {
+  using V = compute_t<T>;
+  V z[Gates::kPre] = {}, state[Gates::kStates] = {};
+
+  template <class P>
+  __device__ __forceinline__ void load(const PersistentForward<T>& args, const P& place,
+                                       int64_t tile, int64_t t) {
+    constexpr int kGates = Gates::kGates;
+    const int64_t plane = args.batch * args.state;
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+      z[gate] = widen(args.projected[t * plane * kGates + place.element_of(tile, gate, kGates)]);
+    }
+#pragma unroll
+    for (int i = 0; i < Gates::kPre; ++i) {
+      if (args.bias) z[i] += widen(args.bias[i * args.state + place.first_unit + place.unit]);
+    }
+#pragma unroll
+    for (int i = 0; i < Gates::kStates; ++i) {
+      state[i] = widen(before(args, i, t, plane)[place.element(tile)]);
+    }
+  }
+};
+
+// An element's results at step t.
+template <class Gates, class T, class P, class Out>
+__device__ __forceinline__ void store_states(const PersistentForward<T>& args, const P& place,
+                                             int64_t tile, int64_t t, const Out& out) {
+  const int64_t plane = args.batch * args.state, at = place.element(tile);
+#pragma unroll
+  for (int i = 0; i < Gates::kStates; ++i) {
+    narrow(out.state[i], after(args, i, t, plane)[at]);
+    if (t == args.steps - 1) narrow(out.state[i], args.last[i][at]);
+  }
+#pragma unroll
+  for (int i = 0; i < Gates::kSaved; ++i) {
+    if (!args.saved) continue;
+    const int64_t to = place.element_of(tile, i, Gates::kSaved);
+    narrow(out.saved[i], args.saved[t * plane * Gates::kSaved + to]);
+  }
+}
+
 template <class Gates, class T, int K>
 __global__ void __launch_bounds__(kThreads<Gates>, 1)
     forward_kernel(const PersistentForward<T> args, const PersistentPlan plan) {
   using V = compute_t<T>;
-  constexpr int kGates = Gates::kGates, kStates = Gates::kStates;
-  constexpr int kRecurrent = Gates::kPre - kGates;
-  const int64_t steps = args.steps, plane = args.batch * args.state;
+  constexpr int kGates = Gates::kGates, kRecurrent = Gates::kPre - kGates;
+  const int64_t plane = args.batch * args.state;
   const Place<Gates, V, K> place(plan, args.batch, args.state, args.arrivals, 1);
   V weights[kWarpUnits][K];
   load_weights<T, K, false>(place, args.weights, args.weights_stride, weights);
   const StepScalars<V> scalars(args.scalars);
 
-  for (int64_t t = 0; t < steps; ++t) {
+  for (int64_t t = 0; t < args.steps; ++t) {
     for (int64_t tile = place.begin; tile < place.end; tile += kRows) {
       const bool finishes = place.finishes(tile);
       // What does not depend on the others is under way while they are waited for.
-      V z[Gates::kPre] = {}, state[kStates] = {};
-      if (finishes) {
-        const int64_t at = place.element(tile);
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
-          z[gate] =
-              widen(args.projected[t * plane * kGates + place.element_of(tile, gate, kGates)]);
-        }
-#pragma unroll
-        for (int i = 0; i < Gates::kPre; ++i) {
-          if (args.bias) z[i] += widen(args.bias[i * args.state + place.first_unit + place.unit]);
-        }
-#pragma unroll
-        for (int i = 0; i < kStates; ++i) state[i] = widen(before(args, i, t, plane)[at]);
-      }
+      ForwardOperands<Gates, T> of;
+      if (finishes) of.load(args, place, tile, t);
       if (t && tile == place.begin) wait(place.arrived, static_cast<unsigned>(t) * place.blocks);
       stage(place, before(args, 0, t, plane), 1, tile);
       multiply(place, weights, 1, 0);
       if (!finishes) continue;
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) z[kRecurrent + gate] += place.sum(gate);
-      const auto out = Gates::forward(z, state, scalars.values);
-      const int64_t at = place.element(tile);
-#pragma unroll
-      for (int i = 0; i < kStates; ++i) {
-        narrow(out.state[i], after(args, i, t, plane)[at]);
-        if (t == steps - 1) narrow(out.state[i], args.last[i][at]);
-      }
-#pragma unroll
-      for (int i = 0; args.saved && i < Gates::kSaved; ++i) {
-        const int64_t to = place.element_of(tile, i, Gates::kSaved);
-        narrow(out.saved[i], args.saved[t * plane * Gates::kSaved + to]);
-      }
+      for (int gate = 0; gate < kGates; ++gate) of.z[kRecurrent + gate] += place.sum(gate);
+      const auto out = Gates::forward(of.z, of.state, scalars.values);
+      store_states<Gates>(args, place, tile, t, out);
     }
     arrive(place.arrived);
   }

@@ -1,4 +1,5 @@
-// All steps of any cell on CPU tensors: check, allocate, and the steps.
+// All steps of any cell on the tensors of any device: check, allocate, and what the device makes of
+// them (CpuDevice, CudaDevice).
 #pragma once
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 
 #include "../cell_contract.h"
 #include "dispatch.h"
-#include "steps.h"
+#include "passes.h"
 
 namespace lltm {
 
@@ -56,21 +57,23 @@ struct AnyTensors {
   }
 };
 
-template <class Api, class Tensor = typename Api::Tensor>
+template <class Tensor>
 struct AnyResult {
   Tensor output, last;
   std::optional<Tensor> states_all, saved;
 };
 
-template <class Api, class Tensor = typename Api::Tensor>
-AnyResult<Api> any_sequence_compute(const char* op, const AnyArguments<Tensor>& arguments,
-                                    bool save) {
+template <class Device, class Tensor = TensorOf<Device>>
+AnyResult<Tensor> any_sequence_compute(const char* op, const AnyArguments<Tensor>& arguments,
+                                       bool save) {
+  using Api = typename Device::Api;
   const SequenceSizes sizes = check_any_sequence<Api>(op, arguments);
   const int64_t steps = sizes.steps, batch = sizes.cell.batch, state = sizes.cell.state;
+  const Device device(arguments.input);
   const AnyTensors<Api> of(arguments);
-  AnyResult<Api> result{Api::empty(of.input, {steps, batch, state}),
-                        Api::empty(of.input, {Cell::kStates, batch, state}), std::nullopt,
-                        std::nullopt};
+  AnyResult<Tensor> result{Api::empty(of.input, {steps, batch, state}),
+                           Api::empty(of.input, {Cell::kStates, batch, state}), std::nullopt,
+                           std::nullopt};
   if (save) {
     result.states_all = Api::empty(of.input, {steps, Cell::kStates - 1, batch, state});
     result.saved = Api::empty(of.input, {steps, batch, Cell::kSaved * state});
@@ -89,28 +92,28 @@ AnyResult<Api> any_sequence_compute(const char* op, const AnyArguments<Tensor>& 
     split_states<Api>(std::optional<Tensor>(result.last), plane, args.last);
     args.states = mutable_data_or_null<Api, T>(result.states_all);
     args.saved = mutable_data_or_null<Api, T>(result.saved);
-    sequence_steps_forward<Api>(args);
+    device.run(args, of.input);
   });
   return result;
 }
 
-template <class Api, class Tensor = typename Api::Tensor>
-std::tuple<Tensor, Tensor> any_sequence_cpu(const Tensor& input, const Tensor& weights,
-                                            const std::optional<Tensor>& bias, const Tensor& states,
-                                            const std::vector<double>& scalars,
-                                            const std::optional<Tensor>& reset,
-                                            const std::optional<Tensor>& reset_state) {
-  const auto r = any_sequence_compute<Api>(
+template <class Device, class Tensor = TensorOf<Device>>
+std::tuple<Tensor, Tensor> any_sequence_op(const Tensor& input, const Tensor& weights,
+                                           const std::optional<Tensor>& bias, const Tensor& states,
+                                           const std::vector<double>& scalars,
+                                           const std::optional<Tensor>& reset,
+                                           const std::optional<Tensor>& reset_state) {
+  const auto r = any_sequence_compute<Device, Tensor>(
       "sequence", {input, weights, bias, states, scalars, reset, reset_state}, false);
   return {r.output, r.last};
 }
 
-template <class Api, class Tensor = typename Api::Tensor>
-std::tuple<Tensor, Tensor, Tensor, Tensor> any_sequence_forward_cpu(
+template <class Device, class Tensor = TensorOf<Device>>
+std::tuple<Tensor, Tensor, Tensor, Tensor> any_sequence_forward_op(
     const Tensor& input, const Tensor& weights, const std::optional<Tensor>& bias,
     const Tensor& states, const std::vector<double>& scalars, const std::optional<Tensor>& reset,
     const std::optional<Tensor>& reset_state) {
-  const auto r = any_sequence_compute<Api>(
+  const auto r = any_sequence_compute<Device, Tensor>(
       "sequence_forward", {input, weights, bias, states, scalars, reset, reset_state}, true);
   return {r.output, r.last, *r.states_all, *r.saved};
 }
@@ -140,64 +143,33 @@ SequenceSizes check_any_backward(const AnyArguments<Tensor>& args,
   return sizes;
 }
 
-// The gradients of what all steps share, from those of the pre-activations.
-template <class Api, class T, class Tensor = typename Api::Tensor>
-void any_products(const SequenceBackward<T>& args, const Tensor& input,
-                  const std::optional<Tensor>& d_input, const std::optional<Tensor>& d_weights,
-                  const std::optional<Tensor>& d_bias) {
-  const CellSizes& cell = args.sizes.cell;
-  const int64_t rows = args.sizes.steps * cell.batch, gates = cell.gates();
-  if (d_input) {
-    multiply<Api>(
-        dense(Api::template mutable_data<T>(*d_input), rows, cell.features),
-        dense<const T>(args.d_z[0], rows, gates),
-        dense(args.weights, gates, cell.width()).column_range(cell.head(), cell.features));
-  }
-  if (d_weights) {
-    WeightGradient<T> of{args.sizes};
-    std::copy_n(args.d_z, kShares, of.d_z);
-    of.h0 = args.first[0];
-    of.output = args.output;
-    of.input = Api::template data<T>(input);
-    of.resets = args.resets;
-    of.d_weights = Api::template mutable_data<T>(*d_weights);
-    weight_gradient<Api>(of);
-  }
-  for (int share = 0; d_bias && share < kShares; ++share) {
-    column_sum<Api, T>(
-        {rows, gates, args.d_z[share], Api::template mutable_data<T>(*d_bias) + share * gates});
-  }
-}
-
-template <class Api, class Tensor = typename Api::Tensor>
-Gradients<Tensor> any_sequence_backward_cpu(
+template <class Device, class Tensor = TensorOf<Device>>
+Gradients<Tensor> any_sequence_backward_op(
     const std::optional<Tensor>& grad_output_, const std::optional<Tensor>& grad_last_,
     const Tensor& input, const Tensor& weights, const std::optional<Tensor>& bias,
     const Tensor& states, const std::vector<double>& scalars, const std::optional<Tensor>& reset,
     const std::optional<Tensor>& reset_state, const Tensor& output_, const Tensor& states_all_,
-    const Tensor& saved_, const typename Api::Needs& needs) {
+    const Tensor& saved_, const typename Device::Api::Needs& needs) {
+  using Api = typename Device::Api;
   const AnyArguments<Tensor> arguments{input, weights, bias, states, scalars, reset, reset_state};
   const SequenceSizes sizes = check_any_backward<Api>(arguments, grad_output_, grad_last_, output_,
                                                       states_all_, saved_, needs);
-  const int64_t steps = sizes.steps, batch = sizes.cell.batch, state = sizes.cell.state;
+  const int64_t batch = sizes.cell.batch, state = sizes.cell.state, plane = batch * state;
+  const Device device(input);
   const AnyTensors<Api> of(arguments);
   const Tensor output = Api::contiguous(output_), states_all = Api::contiguous(states_all_),
                saved = Api::contiguous(saved_);
   const auto grad_output = contiguous_or_none<Api>(grad_output_),
              grad_last = contiguous_or_none<Api>(grad_last_);
-  const auto d_input = empty_if<Api>(needs[kInput], input, {steps, batch, sizes.cell.features});
-  const auto d_weights =
-      empty_if<Api>(needs[kWeights], input, {sizes.cell.gates(), sizes.cell.width()});
-  const auto d_bias = empty_like_if<Api>(needs[kBias], bias);
-  const auto d_states = empty_if<Api>(needs[kStates], input, {Cell::kStates, batch, state});
-  const auto d_reset_state =
-      empty_if<Api>(needs[kResetState], input, {Cell::kStates, batch, state});
-
+  const GradientTensors<Api> d(needs, input, sizes.cell, bias,
+                               {sizes.steps, batch, sizes.cell.features});
+  const auto d_states = empty_if<Api>(needs[kStates], input, {Cell::kStates, batch, state}),
+             d_reset_state =
+                 empty_if<Api>(needs[kResetState], input, {Cell::kStates, batch, state});
   dispatch(input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const int64_t plane = batch * state, share = steps * batch * sizes.cell.gates();
-    const Scratch<T> d_z(kShares * share);
     SequenceBackward<T> args{sizes, scalars_of(scalars)};
+    args.input = Api::template data<T>(of.input);
     args.weights = Api::template data<T>(of.weights);
     split_states<Api>(of.states, plane, args.first);
     args.resets = of.template resets<T>(plane);
@@ -206,13 +178,12 @@ Gradients<Tensor> any_sequence_backward_cpu(
     args.saved = Api::template data<T>(saved);
     args.grad_output = data_or_null<Api, T>(grad_output);
     split_states<Api>(grad_last, plane, args.grad_last);
-    for (int i = 0; i < kShares; ++i) args.d_z[i] = d_z.data() + i * share;
+    args.d = d.template data<T>();
     split_states<Api>(d_states, plane, args.d_first);
     split_states<Api>(d_reset_state, plane, args.d_reset_state);
-    sequence_steps_backward<Api>(args);
-    any_products<Api, T>(args, of.input, d_input, d_weights, d_bias);
+    device.run(args, input);
   });
-  return gradients<Api>(input, d_input, d_weights, d_bias, d_states, d_reset_state);
+  return d.with(input, d_states, d_reset_state);
 }
 
 }  // namespace lltm

@@ -11,6 +11,7 @@
 
 #include "../contract.h"
 #include "../cpu/types.h"
+#include "passes.h"
 
 namespace lltm {
 
@@ -30,6 +31,15 @@ void dispatch(torch::headeronly::ScalarType dtype, Body&& body) {
     default:
       STD_TORCH_CHECK(false, "lltm: no kernel for dtype ", dtype_name(dtype));
   }
+}
+
+template <class Device>
+using TensorOf = typename Device::Api::Tensor;
+
+template <class Api, class Tensor>
+std::optional<Tensor> contiguous_if(bool wanted, const Tensor& tensor) {
+  if (!wanted) return std::nullopt;
+  return Api::contiguous(tensor);
 }
 
 template <class Api, class Tensor>
@@ -66,19 +76,34 @@ T* mutable_data_or_null(const std::optional<Tensor>& tensor) {
 template <class Tensor>
 using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-// In the order of Argument; one that was not wanted has no elements.
-template <class Api, class Tensor>
-Gradients<Tensor> gradients(const Tensor& like, const std::optional<Tensor>& d_input,
-                            const std::optional<Tensor>& d_weights,
-                            const std::optional<Tensor>& d_bias,
-                            const std::optional<Tensor>& d_old_h,
-                            const std::optional<Tensor>& d_old_cell) {
-  const auto or_nothing = [&](const std::optional<Tensor>& tensor) {
-    return tensor ? *tensor : Api::empty(like, {0});
-  };
-  return {or_nothing(d_input), or_nothing(d_weights), or_nothing(d_bias), or_nothing(d_old_h),
-          or_nothing(d_old_cell)};
-}
+// The gradients of the input, the weights and the bias, in so far as they are wanted.
+template <class Api, class Tensor = typename Api::Tensor>
+struct GradientTensors {
+  std::optional<Tensor> input, weights, bias;
+
+  GradientTensors(const typename Api::Needs& needs, const Tensor& like, const CellSizes& sizes,
+                  const std::optional<Tensor>& bias_like,
+                  std::initializer_list<int64_t> input_sizes)
+      : input(empty_if<Api>(needs[kInput], like, input_sizes)),
+        weights(empty_if<Api>(needs[kWeights], like, {sizes.gates(), sizes.width()})),
+        bias(empty_like_if<Api>(needs[kBias], bias_like)) {}
+
+  template <class T>
+  ParameterGradients<T> data() const {
+    return {mutable_data_or_null<Api, T>(input), mutable_data_or_null<Api, T>(weights),
+            mutable_data_or_null<Api, T>(bias)};
+  }
+
+  // All of an op's, in the order of its arguments; one that was not wanted has no elements.
+  Gradients<Tensor> with(const Tensor& like, const std::optional<Tensor>& fourth,
+                         const std::optional<Tensor>& fifth) const {
+    const auto or_nothing = [&](const std::optional<Tensor>& tensor) {
+      return tensor ? *tensor : Api::empty(like, {0});
+    };
+    return {or_nothing(input), or_nothing(weights), or_nothing(bias), or_nothing(fourth),
+            or_nothing(fifth)};
+  }
+};
 
 // bool[5] comes as a std::vector or a std::array: Api::Needs.
 template <class Needs>

@@ -1,7 +1,5 @@
-// What the passes give and take, wherever their tensors are.
+// The passes, as raw pointers on any device: what each reads, and where it writes.
 #pragma once
-
-#include <optional>
 
 #include "../cell.h"
 #include "../contract.h"
@@ -9,21 +7,40 @@
 
 namespace lltm {
 
-template <class Api, class Tensor = typename Api::Tensor>
-struct CellResult {
-  Tensor new_h;
-  Tensor new_cell;
-  std::optional<Tensor> gates;
+// The gradients that all passes have in common, null for one that is not wanted.
+template <class T>
+struct ParameterGradients {
+  T* input = nullptr;    // [T, B, F]
+  T* weights = nullptr;  // [GS, S / H + F]
+  T* bias = nullptr;     // [PS]
 };
 
-template <class Api, class Tensor = typename Api::Tensor>
-struct SequenceResult {
-  Tensor output;
-  Tensor h_n;
-  Tensor c_n;
-  // For backward; absent where there will be none.
-  std::optional<Tensor> cells;
-  std::optional<Tensor> gates;
+// One step. Its gates take both shares of the pre-activations added, and its weights are full.
+template <class T>
+struct CellForward {
+  CellSizes sizes;
+  Scalars scalars;
+  const T* input = nullptr;                // [B, F]
+  const T* weights = nullptr;              // [GS, S + F]
+  const T* bias = nullptr;                 // [GS] or null
+  const T* old_state[Cell::kStates] = {};  // [B, S] each
+  T* new_state[Cell::kStates] = {};        // [B, S] each
+  T* saved = nullptr;                      // [B, kSaved S] or null
+};
+
+template <class T>
+struct CellBackward {
+  CellSizes sizes;
+  Scalars scalars;
+  const T* input = nullptr;                 // [B, F], or null where d.weights is
+  const T* weights = nullptr;               // [GS, S + F]
+  const T* old_h = nullptr;                 // [B, S], or null where d.weights is
+  const T* old_state[Cell::kStates] = {};   // [B, S] each, null for one that the functor does
+  const T* new_state[Cell::kStates] = {};   // not read
+  const T* saved = nullptr;                 // [B, kSaved S]
+  const T* grad_state[Cell::kStates] = {};  // [B, S] each, or null for zeros
+  ParameterGradients<T> d;
+  T* d_old_state[Cell::kStates] = {};  // [B, S] each, or null
 };
 
 // Which rows begin anew, and with what. A row's states are replaced before the step.
@@ -66,6 +83,7 @@ template <class T>
 struct SequenceBackward {
   SequenceSizes sizes;
   Scalars scalars;
+  const T* input = nullptr;            // [T, B, F], or null where d.weights is
   const T* weights = nullptr;          // [GS, S / H + F]
   const T* first[Cell::kStates] = {};  // [B, S] each, before the first step
   Resets<T> resets;
@@ -74,9 +92,10 @@ struct SequenceBackward {
   const T* saved = nullptr;                // [T, B, kSaved S]
   const T* grad_output = nullptr;          // [T, B, S] or null
   const T* grad_last[Cell::kStates] = {};  // [B, S] each, or null
-  T* d_z[kShares] = {};                    // [T, B, GS] of each share
-  T* d_first[Cell::kStates] = {};          // [B, S] each, or null
-  T* d_reset_state[Cell::kStates] = {};    // [B, S] each, or null
+  T* d_z[kShares] = {};                    // [T, B, GS] of each share, scratch
+  ParameterGradients<T> d;
+  T* d_first[Cell::kStates] = {};        // [B, S] each, or null
+  T* d_reset_state[Cell::kStates] = {};  // [B, S] each, or null
 };
 
 }  // namespace lltm

@@ -1,44 +1,77 @@
-// All steps on CUDA tensors: the input's share of the pre-activations in one product before the
-// time loop, one product and one kernel a step, the weights' gradient in one product after it.
+// All steps on CUDA arrays: the input's share of the pre-activations in one product before the time
+// loop, the weights' gradient in one product after it. In between one launch where the state fits
+// the GPU's registers, else a product and a kernel a step.
 #pragma once
 
 #include <algorithm>
 #include <optional>
-#include <tuple>
 
-#include "../contract.h"
 #include "../cuda/kernels.h"
-#include "cell_cuda.h"
-#include "dispatch.h"
 #include "matrix.h"
 #include "passes.h"
+#include "products_cuda.h"
 
 namespace lltm {
 
-// A step's states on the way, [B, S] each: those before step t, and where step t writes its own.
-template <class T, class Args>
-const T* state_before(const Args& args, int i, int64_t t, int64_t plane) {
-  if (t == 0) return args.first[i];
-  if (i == 0) return args.output + (t - 1) * plane;
-  return args.states + ((t - 1) * (Cell::kStates - 1) + i - 1) * plane;
+// The states after step t, [B, S] each; before the first one for t = -1.
+template <class T>
+const T* state_after(const SequenceBackward<T>& args, int i, int64_t t, int64_t plane) {
+  if (t < 0) return args.first[i];
+  if (i == 0) return args.output + t * plane;
+  return args.states + (t * (Cell::kStates - 1) + i - 1) * plane;
 }
 
-template <class Api, class T, class Tensor = typename Api::Tensor>
+// The states before a step, with those of rows that begin anew in their place.
+template <class Api, class T>
+class ResetStatesCuda {
+ public:
+  ResetStatesCuda(const Resets<T>& resets, const CellSizes& sizes, const typename Api::Tensor& like)
+      : resets_(resets),
+        sizes_(sizes),
+        replaced_(like, resets.rows ? Cell::kStates * sizes.batch * sizes.state : 0) {}
+
+  // The mask of step t, [B], or null.
+  const bool* rows(int64_t t) const {
+    return resets_.rows ? resets_.rows + t * sizes_.batch : nullptr;
+  }
+
+  void replace(const typename Api::Queue& queue, int64_t t,
+               const T* (&states)[Cell::kStates]) const {
+    if (!resets_.rows) return;
+    cuda::ResetStates<T> args{sizes_.batch, sizes_.state, rows(t)};
+    for (int i = 0; i < Cell::kStates; ++i) {
+      args.from[i] = states[i];
+      args.reset_state[i] = resets_.state[i];
+      args.to[i] = replaced_.data() + i * sizes_.batch * sizes_.state;
+      states[i] = args.to[i];
+    }
+    cuda::reset_states(args, queue.stream());
+  }
+
+ private:
+  Resets<T> resets_;
+  CellSizes sizes_;
+  DeviceScratch<Api, T> replaced_;
+};
+
+// Forward ----------------------------------------------------------------------------------------
+
+template <class Api, class T>
 void sequence_steps_cuda(const typename Api::Queue& queue, const SequenceForward<T>& args,
-                         const T* projected, const Tensor& like) {
+                         const Matrix<const T>& weights, const T* projected,
+                         const typename Api::Tensor& like) {
   const CellSizes& sizes = args.sizes.cell;
   const int64_t batch = sizes.batch, gates = sizes.gates(), plane = batch * sizes.state;
-  const auto weights =
-      dense(args.weights, gates, sizes.width()).column_range(0, sizes.head()).transposed();
-  const Tensor recurrent = Api::empty(like, {batch, gates});
-  T* recurrent_data = Api::template mutable_data<T>(recurrent);
+  const DeviceScratch<Api, T> recurrent(like, batch * gates);
+  const ResetStatesCuda<Api, T> resets(args.resets, sizes, like);
   cuda::GatesForward<T> step{batch, sizes.state, args.scalars};
-  step.z_recurrent = recurrent_data;
+  step.z_recurrent = recurrent.data();
   step.bias = args.bias;
   std::copy_n(args.first, Cell::kStates, step.old_state);
   for (int64_t t = 0; t < args.sizes.steps; ++t) {
-    Api::matmul(queue, dense(recurrent_data, batch, gates),
-                dense(step.old_state[0], batch, sizes.state), weights);
+    resets.replace(queue, t, step.old_state);
+    Api::matmul(queue, dense(recurrent.data(), batch, gates),
+                dense(step.old_state[0], batch, sizes.state), weights.transposed());
     step.z_input = projected + t * batch * gates;
     step.new_state[0] = args.output + t * plane;
     for (int i = 1; i < Cell::kStates; ++i) {
@@ -55,139 +88,135 @@ void sequence_steps_cuda(const typename Api::Queue& queue, const SequenceForward
   }
 }
 
-template <class Api, class T, class Tensor = typename Api::Tensor>
-void sequence_loop_cuda(const typename Api::Queue& queue, const SequenceForward<T>& args,
-                        const T* projected, const Tensor& like) {
+template <class Api, class T>
+void sequence_forward_cuda(const typename Api::Queue& queue, const SequenceForward<T>& args,
+                           const typename Api::Tensor& like) {
   const CellSizes& sizes = args.sizes.cell;
+  const int64_t rows = args.sizes.steps * sizes.batch, gates = sizes.gates();
+  const DeviceScratch<Api, T> projected(like, rows * gates);
+  Api::matmul(queue, dense(projected.data(), rows, gates), dense(args.input, rows, sizes.features),
+              dense(args.weights, gates, sizes.width())
+                  .column_range(sizes.head(), sizes.features)
+                  .transposed());
+  const StateWeights<Api, T> weights(queue, args.weights, sizes, like);
   const auto plan = cuda::persistent_plan<T>(sizes.batch, sizes.state);
-  if (args.sizes.steps == 0 || !plan.fits()) {
-    return sequence_steps_cuda<Api>(queue, args, projected, like);
+  if (args.sizes.steps == 0 || args.resets.rows || !plan.fits()) {
+    return sequence_steps_cuda<Api, T>(queue, args, weights.matrix(), projected.data(), like);
   }
-  const Tensor arrivals = Api::template scratch<float>(like, plan.groups);
+  const DeviceScratch<Api, float> arrivals(like, plan.groups);
   cuda::PersistentForward<T> all{args.sizes.steps, sizes.batch, sizes.state, args.scalars};
-  all.weights = args.weights;
-  all.weights_stride = sizes.width();
+  all.weights = weights.matrix().data;
+  all.weights_stride = weights.matrix().row_stride;
   all.bias = args.bias;
   std::copy_n(args.first, Cell::kStates, all.first);
-  all.projected = projected;
+  all.projected = projected.data();
   all.output = args.output;
   std::copy_n(args.last, Cell::kStates, all.last);
   all.states = args.states;
   all.saved = args.saved;
-  all.arrivals = static_cast<unsigned*>(arrivals.mutable_data_ptr());
+  all.arrivals = reinterpret_cast<unsigned*>(arrivals.data());
   cuda::persistent_forward(all, plan, queue.stream());
 }
 
-template <class Api, class Tensor = typename Api::Tensor>
-SequenceResult<Api> sequence_compute_cuda(const char* op, const Tensor& input_,
-                                          const Tensor& weights_,
-                                          const std::optional<Tensor>& bias_, const Tensor& h0_,
-                                          const Tensor& c0_, double alpha, bool save) {
-  const SequenceSizes sizes = check_sequence<Api>(op, input_, weights_, bias_, h0_, c0_, alpha);
-  const int64_t steps = sizes.steps, batch = sizes.cell.batch, state = sizes.cell.state;
-  const int64_t features = sizes.cell.features, gates = sizes.cell.gates(), plane = batch * state;
-  const typename Api::Queue queue(input_);
-  const Tensor input = Api::contiguous(input_), weights = Api::contiguous(weights_),
-               h0 = Api::contiguous(h0_), c0 = Api::contiguous(c0_);
-  const auto bias = contiguous_or_none<Api>(bias_);
-  SequenceResult<Api> result{Api::empty(input, {steps, batch, state}),
-                             Api::empty(input, {batch, state}), Api::empty(input, {batch, state}),
-                             std::nullopt, std::nullopt};
-  if (save) {
-    result.cells = Api::empty(input, {steps, batch, state});
-    result.gates = Api::empty(input, {steps, batch, Cell::kSaved * state});
-  }
-  if (plane == 0) return result;
-  const Tensor projected = Api::empty(input, {steps, batch, gates});
-  dispatch(input.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    T* projected_data = Api::template mutable_data<T>(projected);
-    Api::matmul(queue, dense(projected_data, steps * batch, gates),
-                dense(Api::template data<T>(input), steps * batch, features),
-                dense(Api::template data<T>(weights), gates, state + features)
-                    .column_range(state, features)
-                    .transposed());
-    SequenceForward<T> args{sizes, {alpha}};
-    args.weights = Api::template data<T>(weights);
-    args.bias = data_or_null<Api, T>(bias);
-    args.first[0] = Api::template data<T>(h0);
-    args.first[1] = Api::template data<T>(c0);
-    args.output = Api::template mutable_data<T>(result.output);
-    args.last[0] = Api::template mutable_data<T>(result.h_n);
-    args.last[1] = Api::template mutable_data<T>(result.c_n);
-    args.states = mutable_data_or_null<Api, T>(result.cells);
-    args.saved = mutable_data_or_null<Api, T>(result.gates);
-    sequence_loop_cuda<Api, T>(queue, args, projected_data, input);
-  });
-  return result;
-}
+// Backward ---------------------------------------------------------------------------------------
 
-template <class Api, class Tensor = typename Api::Tensor>
-std::tuple<Tensor, Tensor, Tensor> sequence_cuda(const Tensor& input, const Tensor& weights,
-                                                 const std::optional<Tensor>& bias,
-                                                 const Tensor& h0, const Tensor& c0, double alpha) {
-  auto r = sequence_compute_cuda<Api>("sequence", input, weights, bias, h0, c0, alpha, false);
-  return {r.output, r.h_n, r.c_n};
-}
-
-template <class Api, class Tensor = typename Api::Tensor>
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sequence_forward_cuda(
-    const Tensor& input, const Tensor& weights, const std::optional<Tensor>& bias, const Tensor& h0,
-    const Tensor& c0, double alpha) {
-  auto r =
-      sequence_compute_cuda<Api>("sequence_forward", input, weights, bias, h0, c0, alpha, true);
-  return {r.output, r.h_n, r.c_n, *r.cells, *r.gates};
-}
-
-template <class Api, class T, class Tensor = typename Api::Tensor>
-void sequence_steps_backward_cuda(const typename Api::Queue& queue, const SequenceBackward<T>& args,
-                                  const Tensor& like) {
+// The steps from the last to the first, a kernel and a product each.
+template <class Api, class T>
+class BackwardStepsCuda {
+ public:
   using V = cuda::compute_t<T>;
-  const CellSizes& sizes = args.sizes.cell;
-  const int64_t batch = sizes.batch, gates = sizes.gates(), plane = batch * sizes.state;
-  const auto weights = dense(args.weights, gates, sizes.width()).column_range(0, sizes.head());
-  // Gradients that pass from a step to the one before it.
-  const Tensor d_h = Api::empty(like, {batch, sizes.state});
-  const Tensor carry = Api::template scratch<V>(like, Cell::kStates * plane);
-  T* d_h_data = Api::template mutable_data<T>(d_h);
-  V* carry_data = static_cast<V*>(carry.mutable_data_ptr());
-  cuda::GatesBackward<T> step{batch, sizes.state, args.scalars};
-  std::copy_n(args.grad_last, Cell::kStates, step.grad_state);
-  step.grad_h_extra = args.grad_last[0];
-  for (int i = 0; i < Cell::kStates; ++i) step.carry_out[i] = carry_data + i * plane;
-  for (int64_t t = args.sizes.steps - 1; t >= 0; --t) {
-    step.saved = args.saved + t * plane * Cell::kSaved;
+  using Queue = typename Api::Queue;
+  using Tensor = typename Api::Tensor;
+
+  BackwardStepsCuda(const Queue& queue, const SequenceBackward<T>& args,
+                    const Matrix<const T>& weights, const Tensor& like)
+      : queue_(queue),
+        args_(args),
+        weights_(weights),
+        plane_(args.sizes.cell.batch * args.sizes.cell.state),
+        resets_(args.resets, args.sizes.cell, like),
+        d_h_(like, plane_),
+        carry_(like, Cell::kStates * plane_) {
+    const bool wanted = std::any_of(args.d_reset_state, args.d_reset_state + Cell::kStates,
+                                    [](const T* to) { return to != nullptr; });
+    if (!wanted) return;
+    reset_sums_.emplace(like, Cell::kStates * plane_);
+    cuda::clear(reset_sums_->data(), Cell::kStates * plane_ * sizeof(V), queue.stream());
+  }
+
+  void run() {
+    for (int64_t t = args_.sizes.steps - 1; t >= 0; --t) step(t);
     for (int i = 0; i < Cell::kStates; ++i) {
-      step.old_state[i] = state_before<T>(args, i, t, plane);
-      step.new_state[i] = state_before<T>(args, i, t + 1, plane);
-      if (t == 0) step.d_old_state[i] = args.d_first[i];
+      const V* passed = i >= kFirstPassed ? carry_.data() + i * plane_ : nullptr;
+      add(i == 0 ? d_h_.data() : nullptr, passed, args_.d_first[i]);
+      if (reset_sums_) add(nullptr, reset_sums_->data() + i * plane_, args_.d_reset_state[i]);
     }
-    step.grad_state[0] = args.grad_output ? args.grad_output + t * plane : nullptr;
-    for (int i = 0; i < kShares; ++i) step.d_z[i] = args.d_z[i] + t * batch * gates;
-    cuda::gates_backward(step, queue.stream());
-    T* to = t > 0 ? d_h_data : args.d_first[0];
-    if (to) {
-      Api::matmul(queue, dense(to, batch, sizes.state),
-                  dense<const T>(step.d_z[kRecurrentShare], batch, gates), weights);
-    }
-    step.grad_h_extra = d_h_data;
-    std::fill_n(step.grad_state, Cell::kStates, nullptr);
-    std::copy_n(step.carry_out, Cell::kStates, step.carry_in);
   }
-}
 
-template <class Api, class T, class Tensor = typename Api::Tensor>
+ private:
+  void step(int64_t t) {
+    const CellSizes& sizes = args_.sizes.cell;
+    const int64_t gates = sizes.gates();
+    const bool last = t == args_.sizes.steps - 1;
+    cuda::GatesBackward<T> step{sizes.batch, sizes.state, args_.scalars};
+    step.saved = args_.saved + t * plane_ * Cell::kSaved;
+    for (int i = 0; i < Cell::kStates; ++i) {
+      step.old_state[i] = state_after(args_, i, t - 1, plane_);
+      step.new_state[i] = state_after(args_, i, t, plane_);
+      if (last) step.grad_state[i] = args_.grad_last[i];
+      step.carry_out[i] = carry_.data() + i * plane_;
+      if (!last) step.carry_in[i] = step.carry_out[i];
+    }
+    step.grad_h_extra = last ? args_.grad_last[0] : d_h_.data();
+    step.grad_state[0] = args_.grad_output ? args_.grad_output + t * plane_ : nullptr;
+    resets_.replace(queue_, t, step.old_state);
+    for (int i = 0; i < kShares; ++i) step.d_z[i] = args_.d_z[i] + t * sizes.batch * gates;
+    cuda::gates_backward(step, queue_.stream());
+    Api::matmul(queue_, dense(d_h_.data(), sizes.batch, sizes.state),
+                dense<const T>(step.d_z[kRecurrentShare], sizes.batch, gates), weights_);
+    if (resets_.rows(t)) drop_rows(t);
+  }
+
+  // What goes to the states that rows began anew with does not go to the step before.
+  void drop_rows(int64_t t) const {
+    const CellSizes& sizes = args_.sizes.cell;
+    cuda::ResetGradients<T> args{sizes.batch, sizes.state, resets_.rows(t)};
+    args.d_h = d_h_.data();
+    args.carry = carry_.data();
+    args.sums = reset_sums_ ? reset_sums_->data() : nullptr;
+    cuda::reset_gradients(args, queue_.stream());
+  }
+
+  void add(const T* stored, const V* passed, T* to) const {
+    if (to) cuda::add_values<T>({plane_, stored, passed, to}, queue_.stream());
+  }
+
+  const Queue& queue_;
+  const SequenceBackward<T>& args_;
+  Matrix<const T> weights_;
+  int64_t plane_;
+  ResetStatesCuda<Api, T> resets_;
+  // Gradients that pass from a step to the one before it.
+  DeviceScratch<Api, T> d_h_;
+  DeviceScratch<Api, V> carry_;                      // [N, B, S]
+  std::optional<DeviceScratch<Api, V>> reset_sums_;  // [N, B, S]
+};
+
+template <class Api, class T>
 void sequence_loop_backward_cuda(const typename Api::Queue& queue, const SequenceBackward<T>& args,
-                                 const Tensor& like) {
-  using V = cuda::compute_t<T>;
+                                 const typename Api::Tensor& like) {
   const CellSizes& sizes = args.sizes.cell;
+  const StateWeights<Api, T> weights(queue, args.weights, sizes, like);
   const auto plan = cuda::persistent_plan<T>(sizes.batch, sizes.state);
-  if (!plan.fits()) return sequence_steps_backward_cuda<Api>(queue, args, like);
-  const Tensor carry = Api::template scratch<V>(like, Cell::kStates * sizes.batch * sizes.state);
-  const Tensor arrivals = Api::template scratch<float>(like, plan.groups);
+  if (args.resets.rows || !plan.fits()) {
+    return BackwardStepsCuda<Api, T>(queue, args, weights.matrix(), like).run();
+  }
+  const DeviceScratch<Api, cuda::compute_t<T>> carry(like,
+                                                     Cell::kStates * sizes.batch * sizes.state);
+  const DeviceScratch<Api, float> arrivals(like, plan.groups);
   cuda::PersistentBackward<T> all{args.sizes.steps, sizes.batch, sizes.state, args.scalars};
-  all.weights = args.weights;
-  all.weights_stride = sizes.width();
+  all.weights = weights.matrix().data;
+  all.weights_stride = weights.matrix().row_stride;
   std::copy_n(args.first, Cell::kStates, all.first);
   all.output = args.output;
   all.states = args.states;
@@ -196,85 +225,48 @@ void sequence_loop_backward_cuda(const typename Api::Queue& queue, const Sequenc
   std::copy_n(args.grad_last, Cell::kStates, all.grad_last);
   std::copy_n(args.d_z, kShares, all.d_z);
   std::copy_n(args.d_first, Cell::kStates, all.d_first);
-  all.carry = static_cast<V*>(carry.mutable_data_ptr());
-  all.arrivals = static_cast<unsigned*>(arrivals.mutable_data_ptr());
+  all.carry = carry.data();
+  all.arrivals = reinterpret_cast<unsigned*>(arrivals.data());
   cuda::persistent_backward(all, plan, queue.stream());
 }
 
-// The gradient that the states get when there is no step in between.
-template <class Api, class T>
-void pass_through_cuda(const typename Api::Queue& queue, const T* grad, int64_t count, T* to) {
-  if (!to) return;
-  const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
-  grad ? cuda::copy(to, grad, bytes, queue.stream()) : cuda::clear(to, bytes, queue.stream());
+// The gradients that the states get when there is no step in between.
+template <class T>
+void pass_through_cuda(const SequenceBackward<T>& args, cuda::Stream stream) {
+  const int64_t bytes =
+      args.sizes.cell.batch * args.sizes.cell.state * static_cast<int64_t>(sizeof(T));
+  for (int i = 0; i < Cell::kStates; ++i) {
+    if (args.d_reset_state[i]) cuda::clear(args.d_reset_state[i], bytes, stream);
+    if (!args.d_first[i]) continue;
+    args.grad_last[i] ? cuda::copy(args.d_first[i], args.grad_last[i], bytes, stream)
+                      : cuda::clear(args.d_first[i], bytes, stream);
+  }
 }
 
-template <class Api, class Tensor = typename Api::Tensor>
-Gradients<Tensor> sequence_backward_cuda(
-    const std::optional<Tensor>& grad_output_, const std::optional<Tensor>& grad_h_n_,
-    const std::optional<Tensor>& grad_c_n_, const Tensor& input_, const Tensor& weights_,
-    const std::optional<Tensor>& bias_, const Tensor& h0_, const Tensor& c0_, const Tensor& output_,
-    const Tensor& cells_, const Tensor& gates_, double alpha, const typename Api::Needs& needs) {
-  const SequenceSizes sizes =
-      check_sequence_backward<Api>(grad_output_, grad_h_n_, grad_c_n_, input_, weights_, bias_, h0_,
-                                   c0_, output_, cells_, gates_, alpha);
-  const int64_t batch = sizes.cell.batch, features = sizes.cell.features, state = sizes.cell.state;
-  const int64_t steps = sizes.steps, rows = steps * batch, width = state + features;
-  check_needs("sequence_backward", needs, bias_.has_value());
-
-  const typename Api::Queue queue(input_);
-  const Tensor weights = Api::contiguous(weights_), cells = Api::contiguous(cells_),
-               gates = Api::contiguous(gates_);
-  const auto grad_output = contiguous_or_none<Api>(grad_output_),
-             grad_h_n = contiguous_or_none<Api>(grad_h_n_),
-             grad_c_n = contiguous_or_none<Api>(grad_c_n_);
-  const Tensor d_z = Api::empty(input_, {steps, batch, sizes.cell.gates()});
-  const auto d_input = empty_if<Api>(needs[kInput], input_, {steps, batch, features});
-  const auto d_weights = empty_if<Api>(needs[kWeights], input_, {sizes.cell.gates(), width});
-  const auto d_bias = empty_like_if<Api>(needs[kBias], bias_);
-  const auto d_h0 = empty_if<Api>(needs[kOldH], input_, {batch, state});
-  const auto d_c0 = empty_if<Api>(needs[kOldCell], input_, {batch, state});
-
-  dispatch(input_.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    const Tensor h0 = Api::contiguous(h0_), c0 = Api::contiguous(c0_),
-                 output = Api::contiguous(output_);
-    SequenceBackward<T> args{sizes, {alpha}};
-    args.weights = Api::template data<T>(weights);
-    args.first[0] = Api::template data<T>(h0);
-    args.first[1] = Api::template data<T>(c0);
-    args.output = Api::template data<T>(output);
-    args.states = Api::template data<T>(cells);
-    args.saved = Api::template data<T>(gates);
-    args.grad_output = data_or_null<Api, T>(grad_output);
-    args.grad_last[0] = data_or_null<Api, T>(grad_h_n);
-    args.grad_last[1] = data_or_null<Api, T>(grad_c_n);
-    args.d_z[0] = Api::template mutable_data<T>(d_z);
-    args.d_first[0] = mutable_data_or_null<Api, T>(d_h0);
-    args.d_first[1] = mutable_data_or_null<Api, T>(d_c0);
-    if (steps == 0) {
-      for (int i = 0; i < Cell::kStates; ++i) {
-        pass_through_cuda<Api, T>(queue, args.grad_last[i], batch * state, args.d_first[i]);
-      }
-    } else if (batch * state > 0) {
-      sequence_loop_backward_cuda<Api, T>(queue, args, input_);
-    }
-    const auto d = dense<const T>(args.d_z[0], rows, sizes.cell.gates());
-    if (d_input) {
-      Api::matmul(queue, dense(Api::template mutable_data<T>(*d_input), rows, features), d,
-                  dense(args.weights, sizes.cell.gates(), width).column_range(state, features));
-    }
-    if (d_weights) {
-      const Tensor input = Api::contiguous(input_);
-      const Tensor x = concatenated_cuda<Api, T>(queue, h0, Api::template data<T>(output), input,
-                                                 rows, sizes.cell);
-      Api::matmul(queue,
-                  dense(Api::template mutable_data<T>(*d_weights), sizes.cell.gates(), width),
-                  d.transposed(), dense(Api::template data<T>(x), rows, width));
-    }
-    if (d_bias) bias_gradient_cuda<Api, T>(queue, d_z, rows, sizes.cell.gates(), *d_bias);
-  });
-  return gradients<Api>(input_, d_input, d_weights, d_bias, d_h0, d_c0);
+template <class Api, class T>
+void sequence_backward_cuda(const typename Api::Queue& queue, SequenceBackward<T> args,
+                            const typename Api::Tensor& like) {
+  const CellSizes& sizes = args.sizes.cell;
+  const int64_t steps = args.sizes.steps, rows = steps * sizes.batch, gates = sizes.gates();
+  const DeviceScratch<Api, T> d_z(like, kShares * rows * gates);
+  for (int share = 0; share < kShares; ++share) args.d_z[share] = d_z.data() + share * rows * gates;
+  if (steps == 0) {
+    pass_through_cuda(args, queue.stream());
+  } else if (sizes.batch * sizes.state > 0) {
+    sequence_loop_backward_cuda<Api>(queue, args, like);
+  }
+  input_and_bias_gradients<Api, T>(queue, rows, sizes, args.d_z, args.weights, args.d, like);
+  if (!args.d.weights) return;
+  CudaWeightGradient<T> of{rows, sizes};
+  std::copy_n(args.d_z, kShares, of.d_z);
+  of.x = {rows, sizes.batch, 0, sizes.state};
+  of.x.h0 = args.first[0];
+  of.x.output = args.output;
+  of.x.reset = args.resets.rows;
+  of.x.reset_h = args.resets.state[0];
+  of.input = args.input;
+  of.d_weights = args.d.weights;
+  weight_gradient_cuda<Api>(queue, of, like);
 }
 
 }  // namespace lltm

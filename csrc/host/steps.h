@@ -580,4 +580,32 @@ void weight_gradient(const WeightGradient<T>& args) {
   }
 }
 
+// Everything backward: d_z of all steps in scratch, then the products over them.
+template <class Api, class T>
+void sequence_backward(SequenceBackward<T> args) {
+  const CellSizes& cell = args.sizes.cell;
+  const int64_t rows = args.sizes.steps * cell.batch, gates = cell.gates();
+  const Scratch<T> d_z(kShares * rows * gates);
+  for (int share = 0; share < kShares; ++share) args.d_z[share] = d_z.data() + share * rows * gates;
+  sequence_steps_backward<Api>(args);
+  if (args.d.input) {
+    multiply<Api>(
+        dense(args.d.input, rows, cell.features), dense<const T>(args.d_z[0], rows, gates),
+        dense(args.weights, gates, cell.width()).column_range(cell.head(), cell.features));
+  }
+  if (args.d.weights) {
+    WeightGradient<T> of{args.sizes};
+    std::copy_n(args.d_z, kShares, of.d_z);
+    of.h0 = args.first[0];
+    of.output = args.output;
+    of.input = args.input;
+    of.resets = args.resets;
+    of.d_weights = args.d.weights;
+    weight_gradient<Api>(of);
+  }
+  for (int share = 0; args.d.bias && share < kShares; ++share) {
+    column_sum<Api, T>({rows, gates, args.d_z[share], args.d.bias + share * gates});
+  }
+}
+
 }  // namespace lltm

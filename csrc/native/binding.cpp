@@ -13,7 +13,8 @@
 
 #include "../contract.h"
 #include "../cpu/kernels.h"
-#include "../host/cell.h"
+#include "../host/cell_ops.h"
+#include "../host/cpu_device.h"
 #include "../host/sequence.h"
 #include "../host/stream.h"
 #include "api.h"
@@ -46,12 +47,12 @@ LLTM_LIBRARY(LLTM_NAMESPACE, m) {
 
 LLTM_LIBRARY_IMPL(LLTM_NAMESPACE, CPU, m) {
   using namespace lltm::native;
-  m.impl("cell", &lltm::cell_cpu<Api>);
-  m.impl("cell_forward", &lltm::cell_forward_cpu<Api>);
-  m.impl("cell_backward", &lltm::cell_backward_cpu<Api>);
-  m.impl("sequence", &lltm::sequence_cpu<Api>);
-  m.impl("sequence_forward", &lltm::sequence_forward_cpu<Api>);
-  m.impl("sequence_backward", &lltm::sequence_backward_cpu<Api>);
+  m.impl("cell", &lltm::cell_op<lltm::CpuDevice<Api>>);
+  m.impl("cell_forward", &lltm::cell_forward_op<lltm::CpuDevice<Api>>);
+  m.impl("cell_backward", &lltm::cell_backward_op<lltm::CpuDevice<Api>>);
+  m.impl("sequence", &lltm::sequence_op<lltm::CpuDevice<Api>>);
+  m.impl("sequence_forward", &lltm::sequence_forward_op<lltm::CpuDevice<Api>>);
+  m.impl("sequence_backward", &lltm::sequence_backward_op<lltm::CpuDevice<Api>>);
   m.impl("pack", &lltm::pack_cpu<Api>);
   m.impl("stream_step", &lltm::stream_step_cpu<Api>);
 }

@@ -3,17 +3,18 @@
 #include <torch/library.h>
 
 #include "../contract.h"
-#include "../host/cell_cuda.h"
-#include "../host/sequence_cuda.h"
+#include "../host/cell_ops.h"
+#include "../host/cuda_device.h"
+#include "../host/sequence.h"
 #include "cuda_api.h"
 #include "namespace.h"
 
 LLTM_LIBRARY_IMPL(LLTM_NAMESPACE, CUDA, m) {
   using lltm::native::CudaApi;
-  m.impl("cell", &lltm::cell_cuda<CudaApi>);
-  m.impl("cell_forward", &lltm::cell_forward_cuda<CudaApi>);
-  m.impl("cell_backward", &lltm::cell_backward_cuda<CudaApi>);
-  m.impl("sequence", &lltm::sequence_cuda<CudaApi>);
-  m.impl("sequence_forward", &lltm::sequence_forward_cuda<CudaApi>);
-  m.impl("sequence_backward", &lltm::sequence_backward_cuda<CudaApi>);
+  m.impl("cell", &lltm::cell_op<lltm::CudaDevice<CudaApi>>);
+  m.impl("cell_forward", &lltm::cell_forward_op<lltm::CudaDevice<CudaApi>>);
+  m.impl("cell_backward", &lltm::cell_backward_op<lltm::CudaDevice<CudaApi>>);
+  m.impl("sequence", &lltm::sequence_op<lltm::CudaDevice<CudaApi>>);
+  m.impl("sequence_forward", &lltm::sequence_forward_op<lltm::CudaDevice<CudaApi>>);
+  m.impl("sequence_backward", &lltm::sequence_backward_op<lltm::CudaDevice<CudaApi>>);
 }

@@ -7,14 +7,15 @@
 #include "../cell_contract.h"
 #include "../cpu/kernels.h"
 #include "../host/any_sequence.h"
+#include "../host/cpu_device.h"
 #include "api.h"
 
 namespace lltm::stable {
 namespace {
 
-auto& sequence = any_sequence_cpu<Api>;
-auto& sequence_forward = any_sequence_forward_cpu<Api>;
-auto& sequence_backward = any_sequence_backward_cpu<Api>;
+auto& sequence = any_sequence_op<CpuDevice<Api>>;
+auto& sequence_forward = any_sequence_forward_op<CpuDevice<Api>>;
+auto& sequence_backward = any_sequence_backward_op<CpuDevice<Api>>;
 
 std::string cpu_capability() { return cpu::kernels().name; }
 

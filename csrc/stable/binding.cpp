@@ -6,7 +6,8 @@
 
 #include "../contract.h"
 #include "../cpu/kernels.h"
-#include "../host/cell.h"
+#include "../host/cell_ops.h"
+#include "../host/cpu_device.h"
 #include "../host/sequence.h"
 #include "../host/stream.h"
 #include "api.h"
@@ -16,12 +17,12 @@ namespace {
 
 using Tensor = Api::Tensor;
 
-auto& cell = cell_cpu<Api>;
-auto& cell_forward = cell_forward_cpu<Api>;
-auto& cell_backward = cell_backward_cpu<Api>;
-auto& sequence = sequence_cpu<Api>;
-auto& sequence_forward = sequence_forward_cpu<Api>;
-auto& sequence_backward = sequence_backward_cpu<Api>;
+auto& cell = cell_op<CpuDevice<Api>>;
+auto& cell_forward = cell_forward_op<CpuDevice<Api>>;
+auto& cell_backward = cell_backward_op<CpuDevice<Api>>;
+auto& sequence = sequence_op<CpuDevice<Api>>;
+auto& sequence_forward = sequence_forward_op<CpuDevice<Api>>;
+auto& sequence_backward = sequence_backward_op<CpuDevice<Api>>;
 auto& pack = pack_cpu<Api>;
 auto& stream_step = stream_step_cpu<Api>;
 

@@ -3,19 +3,20 @@
 #include <torch/csrc/stable/library.h>
 
 #include "../contract.h"
-#include "../host/cell_cuda.h"
-#include "../host/sequence_cuda.h"
+#include "../host/cell_ops.h"
+#include "../host/cuda_device.h"
+#include "../host/sequence.h"
 #include "cuda_api.h"
 
 namespace lltm::stable {
 namespace {
 
-auto& cell = cell_cuda<CudaApi>;
-auto& cell_forward = cell_forward_cuda<CudaApi>;
-auto& cell_backward = cell_backward_cuda<CudaApi>;
-auto& sequence = sequence_cuda<CudaApi>;
-auto& sequence_forward = sequence_forward_cuda<CudaApi>;
-auto& sequence_backward = sequence_backward_cuda<CudaApi>;
+auto& cell = cell_op<CudaDevice<CudaApi>>;
+auto& cell_forward = cell_forward_op<CudaDevice<CudaApi>>;
+auto& cell_backward = cell_backward_op<CudaDevice<CudaApi>>;
+auto& sequence = sequence_op<CudaDevice<CudaApi>>;
+auto& sequence_forward = sequence_forward_op<CudaDevice<CudaApi>>;
+auto& sequence_backward = sequence_backward_op<CudaDevice<CudaApi>>;
 
 }  // namespace
 }  // namespace lltm::stable

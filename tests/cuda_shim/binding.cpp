@@ -8,55 +8,24 @@
 #include "banks.h"
 #include "csrc/contract.h"
 #include "csrc/cuda/kernels.h"
-#include "csrc/cuda/storage.h"
-#include "csrc/host/cell_cuda.h"
-#include "csrc/host/sequence_cuda.h"
+#include "csrc/host/cell_ops.h"
+#include "csrc/host/cuda_device.h"
+#include "csrc/host/sequence.h"
 #include "csrc/stable/api.h"
-#include "device.h"
 #include "selftest.h"
+#include "shim_api.h"
 
 namespace lltm::stable {
 namespace {
 
-struct ShimApi : Api {
-  struct Queue {
-    explicit Queue(const Tensor&) {}
-    cuda::Stream stream() const { return nullptr; }
-  };
-
-  template <class T>
-  static Tensor scratch(const Tensor& like, int64_t count) {
-    return empty_of(TorchDtype<T>::value(), like, {count});
-  }
-
-  // Not torch's: that of a 16-bit type may let the nan of a row into another one.
-  template <class T>
-  static void matmul(const Queue&, const Matrix<T>& c, const Matrix<const T>& a,
-                     const Matrix<const T>& b) {
-    ++products;
-    for (int64_t i = 0; i < c.rows; ++i) {
-      for (int64_t j = 0; j < c.columns; ++j) {
-        cuda::compute_t<T> sum = 0;
-        for (int64_t k = 0; k < a.columns; ++k) {
-          sum += cuda::widen(a.data[i * a.row_stride + k * a.column_stride]) *
-                 cuda::widen(b.data[k * b.row_stride + j * b.column_stride]);
-        }
-        cuda::narrow(sum, c.data[i * c.row_stride + j * c.column_stride]);
-      }
-    }
-  }
-
-  static inline int64_t products = 0;
-};
-
 using Tensor = Api::Tensor;
 
-auto& cell = cell_cuda<ShimApi>;
-auto& cell_forward = cell_forward_cuda<ShimApi>;
-auto& cell_backward = cell_backward_cuda<ShimApi>;
-auto& sequence = sequence_cuda<ShimApi>;
-auto& sequence_forward = sequence_forward_cuda<ShimApi>;
-auto& sequence_backward = sequence_backward_cuda<ShimApi>;
+auto& cell = cell_op<CudaDevice<ShimApi>>;
+auto& cell_forward = cell_forward_op<CudaDevice<ShimApi>>;
+auto& cell_backward = cell_backward_op<CudaDevice<ShimApi>>;
+auto& sequence = sequence_op<CudaDevice<ShimApi>>;
+auto& sequence_forward = sequence_forward_op<CudaDevice<ShimApi>>;
+auto& sequence_backward = sequence_backward_op<CudaDevice<ShimApi>>;
 
 // The gate kernel alone, on bfloat16 tensors in the shapes of cuda/kernels.h, into outputs that
 // came.
@@ -70,23 +39,6 @@ Tensor gates_forward(const Tensor& z, const Tensor& old_cell, const Tensor& new_
   args.new_state[1] = Api::mutable_data<T>(new_cell);
   cuda::gates_forward(args, nullptr);
   return new_h;
-}
-
-int64_t configure(int64_t schedule, int64_t seed, int64_t multiprocessors, int64_t first_block,
-                  int64_t launch_error) {
-  cuda_shim::Device& device = cuda_shim::device();
-  device.schedule = static_cast<cuda_shim::Schedule>(schedule);
-  device.seed = static_cast<unsigned>(seed);
-  device.multiprocessors = static_cast<int>(multiprocessors);
-  device.first_block = static_cast<unsigned>(first_block);
-  device.launch_error = static_cast<int>(launch_error);
-  return 0;
-}
-
-// Kernel launches, cooperative ones among them, and matrix products since the process began.
-std::tuple<int64_t, int64_t, int64_t> counts() {
-  const cuda_shim::Device& device = cuda_shim::device();
-  return {device.launches, device.cooperative_launches, ShimApi::products};
 }
 
 int64_t bank_conflicts(std::string dtype) { return cuda_shim::bank_conflicts(dtype); }
@@ -116,10 +68,7 @@ STABLE_TORCH_LIBRARY(lltm_cuda_shim, m) {
   m.def(lltm::kStreamStepSchema);
   m.def("gates_forward(Tensor z, Tensor old_cell, Tensor new_h, Tensor new_cell) -> Tensor");
   m.def("selftest(Tensor to, str what) -> Tensor");
-  m.def(
-      "configure(int schedule, int seed, int multiprocessors, int first_block, int launch_error)"
-      " -> int");
-  m.def("counts() -> (int, int, int)");
+  lltm::stable::define_device(m);
   m.def("bank_conflicts(str dtype) -> int");
 }
 
@@ -136,7 +85,6 @@ STABLE_TORCH_LIBRARY_IMPL(lltm_cuda_shim, CPU, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(lltm_cuda_shim, CompositeExplicitAutograd, m) {
-  m.impl("configure", TORCH_BOX(&lltm::stable::configure));
-  m.impl("counts", TORCH_BOX(&lltm::stable::counts));
+  lltm::stable::implement_device(m);
   m.impl("bank_conflicts", TORCH_BOX(&lltm::stable::bank_conflicts));
 }

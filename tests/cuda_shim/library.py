@@ -7,7 +7,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import IntEnum
@@ -18,6 +18,7 @@ import torch
 from torch.utils import cpp_extension
 
 from lltm import _library, jit, ops
+from lltm.cells._functor import Functor
 
 HERE = Path(__file__).parent
 VARIANTS = HERE.parent / "op" / "cuda_variants"
@@ -51,12 +52,11 @@ def unavailable_reason() -> str | None:
     return None
 
 
-def _sources() -> list[Path]:
-    kernels = sorted((CSRC / "cuda").glob("*.cu"))
-    return [*kernels, *sorted(HERE.glob("*.cpp")), VARIANTS / "binding.cpp"]
+def _kernels() -> list[Path]:
+    return sorted((CSRC / "cuda").glob("*.cu"))
 
 
-def _flags(sanitize: bool) -> list[str]:
+def _flags(*extra: str) -> list[str]:
     includes = [HERE / "include", CSRC.parent, HERE, *map(Path, cpp_extension.include_paths())]
     return [
         "-std=c++17",
@@ -68,22 +68,45 @@ def _flags(sanitize: bool) -> list[str]:
         "-fPIC",
         "-fno-strict-aliasing",  # as nvcc compiles device code
         "-w",
-        *(SANITIZE if sanitize else ()),
+        *extra,
     ]
 
 
-def _digest(flags: list[str]) -> str:
+def _digest(flags: list[str], sources: list[Path]) -> str:
     digest = hashlib.sha256("\n".join([compiler(), torch.__version__, *flags]).encode())
     headers = [*HERE.rglob("*.h"), *VARIANTS.glob("*.h"), *CSRC.rglob("*.h"), *CSRC.rglob("*.inc")]
-    for path in sorted([*headers, *_sources()]):
+    for path in sorted([*headers, *sources]):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def build(cache: Path, sanitize: bool = False) -> Path:
     """The shared library for this torch and these sources, compiled unless the cache has it."""
-    flags = _flags(sanitize)
-    library = cache / f"cuda_shim_{_digest(flags)}.so"
+    sources = [*_kernels(), *sorted(HERE.glob("*.cpp")), VARIANTS / "binding.cpp"]
+    return _built(cache, "cuda_shim", sources, SANITIZE if sanitize else ())
+
+
+def build_cell(cache: Path, functor: Functor, namespace: str) -> Path:
+    """The library of a cell's ops, in a namespace of its own."""
+    header = cache / f"{functor.digest}.inc"
+    if not header.exists():
+        written = cache / f"{functor.digest}.{os.getpid()}"
+        written.write_text(functor.text, encoding="utf-8")
+        written.replace(header)
+    extra = (
+        "-O0",  # less time to compile than it costs to run
+        "-fvisibility=hidden",
+        f"-DLLTM_NAMESPACE={namespace}",
+        f"-DLLTM_CELL={functor.struct}",
+        f'-DLLTM_CELL_HEADER="{header}"',
+    )
+    sources = [*_kernels(), HERE / "shim.cpp", HERE / "any" / "binding.cpp"]
+    return _built(cache, namespace, sources, extra)
+
+
+def _built(cache: Path, name: str, sources: list[Path], extra: Sequence[str]) -> Path:
+    flags = _flags(*extra)
+    library = cache / f"{name}_{_digest(flags, sources)}.so"
     if library.exists():
         return library
     with tempfile.TemporaryDirectory(dir=cache) as folder:
@@ -94,22 +117,12 @@ def build(cache: Path, sanitize: bool = False) -> Path:
             return target
 
         with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-            objects = list(pool.map(compiled, _sources()))
+            objects = list(pool.map(compiled, sources))
         torch_libraries = [f"-L{path}" for path in cpp_extension.library_paths()]
         linked = Path(folder) / library.name
-        _run(
-            [
-                compiler(),
-                "-shared",
-                *(SANITIZE if sanitize else ()),
-                *map(str, objects),
-                *torch_libraries,
-                "-ltorch_cpu",
-                "-lc10",
-                "-o",
-                str(linked),
-            ]
-        )
+        runtime = [flag for flag in extra if flag.startswith("-fsanitize")]
+        inputs = [*map(str, objects), *torch_libraries, "-ltorch_cpu", "-lc10"]
+        _run([compiler(), "-shared", *runtime, *inputs, "-o", str(linked)])
         linked.replace(library)  # in one move, for the other workers of pytest
     return library
 

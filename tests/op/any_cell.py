@@ -13,20 +13,28 @@ from torch import Tensor
 from lltm import _compile, jit
 
 FUNCTORS = Path(__file__).with_name("cell_functors")
+# Of the largest element; each step rounds what it stores.
+TOLERANCE = {
+    torch.float64: 1e-12,
+    torch.float32: 2e-5,
+    torch.bfloat16: 5e-2,
+    torch.float16: 1e-2,
+}
 Step = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True)
 class AnyCell:
-    """A cell whose functor is written by hand.
+    """A cell, as the ops of csrc/cell_contract.h know it.
 
     Attributes:
-        name: of the file in cell_functors.
+        name: of the file in cell_functors, where the functor is written by hand.
         struct: the functor's name.
         states: how many.
         gates: how many.
         split: whether the step takes the shares of the pre-activations apart.
         step: step(z, recurrent share or nothing, states) -> states, in PyTorch.
+        scalars: what the ops are called with; the step has them already.
     """
 
     name: str
@@ -35,6 +43,7 @@ class AnyCell:
     gates: int
     split: bool
     step: Step
+    scalars: tuple[float, ...] = ()
 
 
 def lstm(z: Sequence[Tensor], _: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -116,3 +125,63 @@ def unroll(
         current = list(cell.step(*shares, current))
         output.append(current[0])
     return torch.stack(output), torch.stack(current)
+
+
+def arguments(
+    cell: AnyCell, shape: tuple[int, ...], dtype: torch.dtype, bias: bool = True
+) -> list[Tensor | None]:
+    """Input, weights, bias, states; values of the dtype, in float64."""
+    torch.manual_seed(sum(shape))
+    steps, batch, features, state, heads = shape
+
+    def values(*sizes: int, scale: float = 1.0) -> Tensor:
+        return (torch.randn(*sizes, dtype=torch.float64) * scale).to(dtype).double()
+
+    return [
+        values(steps, batch, features),
+        values(cell.gates * state, state // heads + features, scale=0.4),
+        values((1 + cell.split) * cell.gates * state, scale=0.3) if bias else None,
+        values(cell.states, batch, state),
+    ]
+
+
+def assert_near(name: str, got: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
+    """Within the dtype's tolerance of the largest element."""
+    scale = expected.abs().max().item() if expected.numel() else 0.0
+    torch.testing.assert_close(
+        got.double(), expected, rtol=0, atol=TOLERANCE[dtype] * scale, msg=lambda m: f"{name}: {m}"
+    )
+
+
+def check(
+    cell: AnyCell,
+    ops: Any,
+    given: list[Tensor | None],
+    reset: Tensor | None,
+    dtype: torch.dtype,
+) -> None:
+    """Outputs and the gradient of every argument in `given`: the four, and reset_state."""
+    exact = [None if value is None else value.clone().requires_grad_() for value in given]
+    expected = unroll(cell, *exact[:4], reset, exact[4])  # type: ignore[arg-type]
+    leaves = [value for value in exact if value is not None]
+    grads = [torch.randn_like(value).to(dtype) for value in expected]
+    of_leaves = iter(
+        torch.autograd.grad(
+            expected, leaves, [grad.double() for grad in grads], materialize_grads=True
+        )
+    )
+    low = [None if value is None else value.to(dtype) for value in given]
+    op_arguments = (*low[:4], list(cell.scalars), reset, low[4])
+    output, last, states_all, saved = ops.sequence_forward(*op_arguments)
+    assert_near("output", output, expected[0], dtype)
+    assert_near("last", last, expected[1], dtype)
+    for kept, alone in zip((output, last), ops.sequence(*op_arguments), strict=True):
+        assert torch.equal(kept, alone)
+    needs = [value is not None for value in given]
+    got = ops.sequence_backward(*grads, *op_arguments, output, states_all, saved, needs)
+    names = ("d_input", "d_weights", "d_bias", "d_states", "d_reset_state")
+    for name, wanted, gradient in zip(names, needs, got, strict=True):
+        if wanted:
+            assert_near(name, gradient, next(of_leaves), dtype)
+        else:
+            assert gradient.numel() == 0

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from any_cell import FUNCTORS, GRU, LSTM, AnyCell, build, unroll
-from torch import Tensor
+from any_cell import (
+    FUNCTORS,
+    GRU,
+    LSTM,
+    TOLERANCE,
+    AnyCell,
+    arguments,
+    build,
+    check,
+)
 
 from lltm._compile import unavailable_reason
 
@@ -16,13 +24,6 @@ pytestmark = pytest.mark.subprocess
 CELLS = {cell.name: cell for cell in (LSTM, GRU)}
 # T, B, F, S, H: below, at and above a vector's width, one and several heads.
 SHAPES = ((5, 3, 7, 20, 1), (6, 9, 5, 40, 4), (1, 2, 3, 8, 2), (7, 17, 33, 64, 1), (3, 2, 0, 6, 1))
-# Of the largest element; each step rounds what it stores.
-TOLERANCE = {
-    torch.float64: 1e-12,
-    torch.float32: 2e-5,
-    torch.bfloat16: 5e-2,
-    torch.float16: 1e-2,
-}
 
 
 @pytest.fixture(scope="module", params=CELLS.values(), ids=list(CELLS))
@@ -38,72 +39,13 @@ def built(
     return cell, build(header, cell.struct, f"lltm_test_{cell.name}", folder)
 
 
-def arguments(
-    cell: AnyCell, shape: tuple[int, ...], dtype: torch.dtype, bias: bool = True
-) -> list[Tensor | None]:
-    """input, weights, bias, states; values of the dtype, in float64."""
-    torch.manual_seed(sum(shape))
-    steps, batch, features, state, heads = shape
-
-    def values(*sizes: int, scale: float = 1.0) -> Tensor:
-        return (torch.randn(*sizes, dtype=torch.float64) * scale).to(dtype).double()
-
-    return [
-        values(steps, batch, features),
-        values(cell.gates * state, state // heads + features, scale=0.4),
-        values((1 + cell.split) * cell.gates * state, scale=0.3) if bias else None,
-        values(cell.states, batch, state),
-    ]
-
-
-def assert_near(name: str, got: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
-    scale = expected.abs().max().item() if expected.numel() else 0.0
-    torch.testing.assert_close(
-        got.double(), expected, rtol=0, atol=TOLERANCE[dtype] * scale, msg=lambda m: f"{name}: {m}"
-    )
-
-
-def check(
-    built: tuple[AnyCell, Any],
-    given: list[Tensor | None],
-    reset: Tensor | None,
-    dtype: torch.dtype,
-) -> None:
-    """Outputs and the gradient of every argument in `given`: the four, and reset_state."""
-    cell, ops = built
-    exact = [None if value is None else value.clone().requires_grad_() for value in given]
-    expected = unroll(cell, *exact[:4], reset, exact[4])  # type: ignore[arg-type]
-    leaves = [value for value in exact if value is not None]
-    grads = [torch.randn_like(value).to(dtype) for value in expected]
-    of_leaves = iter(
-        torch.autograd.grad(
-            expected, leaves, [grad.double() for grad in grads], materialize_grads=True
-        )
-    )
-    low = [None if value is None else value.to(dtype) for value in given]
-    op_arguments = (*low[:4], [], reset, low[4])
-    output, last, states_all, saved = ops.sequence_forward(*op_arguments)
-    assert_near("output", output, expected[0], dtype)
-    assert_near("last", last, expected[1], dtype)
-    for kept, alone in zip((output, last), ops.sequence(*op_arguments), strict=True):
-        assert torch.equal(kept, alone)
-    needs = [value is not None for value in given]
-    got = ops.sequence_backward(*grads, *op_arguments, output, states_all, saved, needs)
-    names = ("d_input", "d_weights", "d_bias", "d_states", "d_reset_state")
-    for name, wanted, gradient in zip(names, needs, got, strict=True):
-        if wanted:
-            assert_near(name, gradient, next(of_leaves), dtype)
-        else:
-            assert gradient.numel() == 0
-
-
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_it_equals_the_step_in_pytorch(
     built: tuple[AnyCell, Any], shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     given = arguments(built[0], shape, dtype, bias=shape[1] != 9)
-    check(built, [*given, None], None, dtype)
+    check(*built, [*given, None], None, dtype)
 
 
 @pytest.mark.parametrize("with_state", [False, True], ids=["zeros", "reset_state"])
@@ -116,7 +58,7 @@ def test_rows_begin_anew(
     reset = torch.rand(shape[:2]) < 0.4
     states = given[3]
     assert states is not None
-    check(built, [*given, -states if with_state else None], reset, dtype)
+    check(*built, [*given, -states if with_state else None], reset, dtype)
 
 
 def test_what_no_row_needs_changes_nothing(built: tuple[AnyCell, Any]) -> None:
