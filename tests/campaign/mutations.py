@@ -246,7 +246,7 @@ def _python_mutants(node: Node) -> Iterator[str]:
     elif node.type == "expression_statement" and node.named_children[0].type != "string":
         if node.named_children[0].type in ("call", "augmented_assignment"):
             yield "pass"
-    elif node.type == "return_statement" and node.named_children:
+    elif node.type == "return_statement" and node.named_children and _text(node) != "return None":
         yield "return None"
 
 

@@ -67,6 +67,20 @@ def test_every_kind_of_artifact_opens(library: Path, tmp_path: Path) -> None:
         assert (report.sha256 is None) == artifact.is_dir()
 
 
+def test_a_library_without_python_is_no_fault_of_a_wheel_that_has_a_module_too(
+    library: Path, toolchain: Toolchain
+) -> None:
+    declared = 'extern "C" int PyModule_Create2();\n'
+    module = f'{declared}extern "C" int PyInit_ext() {{ return PyModule_Create2(); }}'
+    extension = toolchain.library("ext.cpython-311-x86_64-linux-gnu.so", module)
+    alone = wheel(library, "op-1.0-cp311-cp311-linux_x86_64.whl")
+    assert "python-tag" in audit(alone).failed_rules()
+    with zipfile.ZipFile(alone, "a") as archive:
+        archive.write(extension, f"op/{extension.name}")
+    found = {each.name: each for each in audit(alone).libraries}
+    assert "python-tag" not in {result.rule for result in found["op/op.so"].failed}
+
+
 def test_json_is_the_twin_of_the_report(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(library), "--target", "2.10", "--json"]) == 0
     (report,) = json.loads(capsys.readouterr().out)
