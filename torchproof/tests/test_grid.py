@@ -388,6 +388,17 @@ def test_a_page_has_its_picture_its_data_and_who_was_right(tmp_path: Path) -> No
     assert [cell["as_predicted"] for cell in data["wheels"][0]["cells"]] == [True, False]
 
 
+def test_a_page_is_made_again_of_its_data(tmp_path: Path) -> None:
+    path, heading = tmp_path / "a.md", document.Heading("A title", "Wheels", "torchproof grid")
+    absent = released.Absent("growth", "nobody has released it", 1)
+    document.write(path, grid(tmp_path), [absent], heading)
+    assert document.differing(path) == []
+    path.write_text(path.read_text().replace("refuses", "works"))
+    assert document.differing(path) == [str(path)]
+    path.with_suffix(".svg").unlink()
+    assert document.differing(path) == [str(path), str(path.with_suffix(".svg"))]
+
+
 def test_lines_grow_a_wheel_at_a_time(
     prober: Prober, environment: Environment, tmp_path: Path
 ) -> None:

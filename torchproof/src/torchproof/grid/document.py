@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from torchproof.files import write_atomically, write_json
+from torchproof.files import read_json, write_atomically, write_json
 from torchproof.grid import picture
+from torchproof.grid.released import Absent
+from torchproof.grid.session import Grid
 from torchproof.grid.table import markdown
 from torchproof.grid.trials import LOADS, NOT_RUN, REFUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
-    from torchproof.grid.released import Absent
-    from torchproof.grid.session import Grid, Line
+    from torchproof.grid.session import Line
     from torchproof.grid.trials import LibraryTrial
 
 RUNS_ON = {
@@ -39,8 +41,25 @@ def write(path: Path, grid: Grid, absent: Sequence[Absent], heading: Heading) ->
     """Write the page, and beside it its picture and its JSON."""
     picture_of, twin = path.with_suffix(".svg"), path.with_suffix(".json")
     write_atomically(picture_of, picture.svg(grid, heading.title))
-    write_json(twin, grid.to_dict())
+    beside = {"heading": vars(heading), "absent": [vars(each) for each in absent]}
+    write_json(twin, {**grid.to_dict(), **beside})
     write_atomically(path, page(grid, absent, heading, (picture_of.name, twin.name)))
+
+
+def differing(path: Path) -> list[str]:
+    """The files of a page, itself and its picture, that are not what its JSON makes of them."""
+    data = read_json(path.with_suffix(".json"))
+    grid, heading = Grid.from_dict(data), Heading(**data["heading"])
+    absent = [Absent(**each) for each in data["absent"]]
+    with TemporaryDirectory() as folder:
+        again = Path(folder, path.name)
+        write(again, grid, absent, heading)
+        pairs = [(path.with_suffix(end), again.with_suffix(end)) for end in (".md", ".svg")]
+        return [str(now) for now, made in pairs if _read(now) != made.read_bytes()]
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
 
 
 def page(grid: Grid, absent: Sequence[Absent], heading: Heading, beside: tuple[str, str]) -> str:

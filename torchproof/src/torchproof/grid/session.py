@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchproof.files import sha256
+from torchproof.grid.trials import GridCell
+from torchproof.grid.wheel import Wheel
+from torchproof.machine.environments import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from torchproof.grid.prober import Installed, Prober
-    from torchproof.grid.trials import GridCell
-    from torchproof.grid.wheel import Wheel
-    from torchproof.machine.environments import Environment
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,13 @@ class Line:
             "sha256": self.sha256,
             "cells": [cell.to_dict() for cell in self.cells],
         }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Line:
+        """From its JSON values: what a table needs of the wheel, and its cells."""
+        declares, built_on = value["declares"], value["built_on"]
+        wheel = Wheel(Path(), value["name"], (), declares, "", built_on=built_on)
+        return cls(wheel, value["sha256"], tuple(map(GridCell.from_dict, value["cells"])))
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,16 @@ class Grid:
             ],
             "wheels": [line.to_dict() for line in self.lines],
         }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Grid:
+        """From its JSON values."""
+        each = (
+            Environment(Path(), found["torch"], found["python"], found["runs_on"])
+            for found in value["environments"]
+        )
+        environments = dict(zip(value["torches"], each, strict=True))
+        return cls(environments, tuple(map(Line.from_dict, value["wheels"])))
 
 
 def lines(

@@ -8,7 +8,10 @@ program that uses it, show that.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Outcomes. A library loads; a package works, or imports where no program uses it; either refuses,
 # is wrong, or ends its process.
@@ -106,6 +109,16 @@ class GridCell:
             "package": _dict(self.package),
         }
 
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> GridCell:
+        """From its JSON values; whether it is as predicted is found again."""
+        libraries = tuple(LibraryTrial(**_stated(each)) for each in value["libraries"])
+        return cls(value["torch"], libraries, PackageTrial(**_stated(value["package"])))
+
 
 def _dict(trial: LibraryTrial | PackageTrial) -> dict[str, Any]:
     return {**vars(trial), "as_predicted": trial.as_predicted}
+
+
+def _stated(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in value.items() if name != "as_predicted"}
