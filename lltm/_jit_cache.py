@@ -35,7 +35,7 @@ class Cache:
         noted, sources = self._read()
         return (
             self.library in noted
-            and sources == self._hash_of_sources()
+            and sources == hash_of_sources(self.sources)
             and not self._damaged(noted)
         )
 
@@ -57,7 +57,7 @@ class Cache:
         files = [self.directory / self.library, *sorted(self.directory.glob("*.o"))]
         text = json.dumps(
             {
-                "sources": self._hash_of_sources(),
+                "sources": hash_of_sources(self.sources),
                 "files": {path.name: asdict(Recorded.of(path)) for path in files},
             }
         )
@@ -83,9 +83,11 @@ class Cache:
         except OSError as error:
             return str(error)
 
-    def _hash_of_sources(self) -> str:
-        found = hashlib.sha256()
-        for path in sorted(path for path in self.sources.rglob("*") if path.is_file()):
-            found.update(f"{path.relative_to(self.sources)}\0{path.stat().st_size}\0".encode())
-            found.update(path.read_bytes())
-        return found.hexdigest()
+
+def hash_of_sources(folder: Path) -> str:
+    """Of every file in a folder, by its place there and its content."""
+    found = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        found.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from lltm import _compile, jit
-from lltm._jit_cache import Cache
+from lltm._jit_cache import Cache, hash_of_sources
 from lltm._version import __version__
 from lltm.cells._definition import Definition
 from lltm.cells._functor import Functor, functor
@@ -129,11 +129,11 @@ class CellBuild:
 
     @staticmethod
     def of(definition: Definition, made: Functor) -> CellBuild:
-        """In the cache of :mod:`lltm.jit`."""
+        """In the cache of :mod:`lltm.jit`; Pythons that have the same torch share it."""
         key = "\n".join(
             (
                 *(made.text, torch.__version__, jit.processor(), *_compile.compiler()),
-                *(str(jit.source_directory()), *_compile.FLAGS),
+                *(hash_of_sources(jit.source_directory()), *_compile.FLAGS),
             )
         )
         name = f"lltm_cells_{hashlib.sha256(key.encode()).hexdigest()[:16]}"

@@ -1,0 +1,170 @@
+"""Each cell of ``lltm.cells`` against eager, ``torch.compile`` and torch's own module.
+
+Run by itself, for all cells or for those that are named::
+
+    pytest benchmarks/bench_cells.py --benchmark-json FILE
+    pytest benchmarks/bench_cells.py -k "lstm and 64x16"
+
+One thread, float32. Each entrant is checked against eager before it is timed, and timed in rounds
+with the others: the n-th times of two entrants are of the same round, and their ratio is the figure
+to read. ``torch.compile`` unrolls the steps, which takes minutes, so it takes part up to 64 of them
+where ``--with-compile`` says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks import racing
+from benchmarks.bench_race import REPLAY
+from benchmarks.workloads import Call
+from lltm import cells
+from lltm.cells import _contract, _reference, formulas
+
+SHAPES = ((64, 16, 32, 128), (64, 1, 256, 512), (256, 8, 64, 96))
+"""T, B, F, S."""
+MODULES: dict[str, Callable[..., nn.Module]] = {
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+    "rnn_tanh": nn.RNN,
+    "rnn_relu": functools.partial(nn.RNN, nonlinearity="relu"),
+}
+"""Torch's, of the cells that it has."""
+WORKS = ("inference", "training step")
+LONGEST_COMPILED = 64
+TOLERANCE = 1e-3
+
+Run = Callable[[], tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """One cell at one shape, doing one work.
+
+    Attributes:
+        cell: its definition.
+        shape: T, B, F, S.
+        work: one of :data:`WORKS`.
+        compile: whether ``torch.compile`` takes part.
+    """
+
+    cell: cells.Definition
+    shape: tuple[int, ...]
+    work: str
+    compile: bool
+
+    def arguments(self) -> _contract.Arguments:
+        """Of one layer, as ``nn.LSTM`` draws its parameters."""
+        torch.manual_seed(0)
+        steps, batch, features, state = self.shape
+        cell, bound = self.cell, state**-0.5
+        training = self.work != "inference"
+
+        def drawn(*sizes: int) -> Tensor:
+            return (2 * bound * torch.rand(*sizes) - bound).requires_grad_(training)
+
+        return _contract.Arguments(
+            input=torch.randn(steps, batch, features).requires_grad_(training),
+            weights=drawn(cell.gates * state, state + features),
+            bias=drawn(cell.pre_activations * state),
+            states=torch.ones(cell.states, batch, state),
+            scalars=tuple(default for _, default in cell.scalars),
+        )
+
+    def runs(self) -> dict[str, Run]:
+        """By entrant: what computes the hidden states."""
+        given = self.arguments()
+        found: dict[str, Run] = {}
+        if cells.prepare(self.cell):
+            sequence: Any = functools.partial(cells.Sequence, self.cell)
+            found["lltm.cells"] = self._of_module(sequence, given)
+        found["eager"] = lambda: (_reference.sequence(self.cell, given)[0],)
+        if self.compile and self.shape[0] <= LONGEST_COMPILED:
+            compiled: Any = torch.compile(lambda: _reference.sequence(self.cell, given))
+            found["torch.compile"] = lambda: (compiled()[0],)
+        if self.cell.name in MODULES:
+            found[f"nn.{self.cell.name.split('_')[0].upper()}"] = self._of_torch(given)
+        return found
+
+    def _of_module(self, make: Callable[..., nn.Module], given: _contract.Arguments) -> Run:
+        module = make(*self.shape[2:])
+        del module.weight_l0, module.bias_l0
+        module.weight_l0, module.bias_l0 = given.weights, given.bias  # the same leaves for all
+        states = tuple(state.unsqueeze(0) for state in given.states)
+        return lambda: (module(given.input, states)[0],)
+
+    def _of_torch(self, given: _contract.Arguments) -> Run:
+        state, module = self.shape[3], MODULES[self.cell.name](*self.shape[2:])
+        hidden, inputs = given.weights[:, :state], given.weights[:, state:]
+        bias = given.bias
+        assert bias is not None
+        halves = bias.chunk(2) if self.cell.split else (bias, torch.zeros_like(bias))
+        values = {"hh": (hidden, halves[1]), "ih": (inputs, halves[0])}
+        with torch.no_grad():
+            for share, (weight, its_bias) in values.items():
+                getattr(module, f"weight_{share}_l0").copy_(weight)
+                getattr(module, f"bias_{share}_l0").copy_(its_bias)
+        module.requires_grad_(self.work != "inference")
+        first = tuple(state.unsqueeze(0) for state in given.states)
+        return lambda: (module(given.input, first if len(first) > 1 else first[0])[0],)
+
+
+def _training_step(run: Run) -> Call:
+    grad = torch.full_like(run()[0], 0.5)
+    return lambda: run()[0].backward(grad)
+
+
+def race(heat: Heat, seconds: float) -> Mapping[str, list[float]]:
+    """Seconds of every entrant, round by round."""
+    torch.set_num_threads(1)
+    runs = heat.runs()
+    exact = runs["eager"]()[0].detach()
+    for name, run in runs.items():
+        miss = float((run()[0].detach() - exact).abs().max() / exact.abs().max())
+        assert miss < TOLERANCE, f"{name} is off by {miss:.1e} of the largest element"
+    calls: dict[str, Call] = dict(runs)
+    if heat.work != "inference":
+        calls = {name: _training_step(run) for name, run in runs.items()}
+    return racing.race(
+        {name: functools.partial(_repeated, call) for name, call in calls.items()},
+        seconds,
+        racing.by_clock(time.process_time),
+    )
+
+
+def _repeated(call: Call, count: int) -> list[Call]:
+    return [call] * count
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    compiles = bool(metafunc.config.getoption("--with-compile"))
+    parameters = []
+    for cell in formulas.SHIPPED:
+        for shape in SHAPES:
+            for work in WORKS:
+                heat = Heat(cell, shape, work, compiles)
+                size = "x".join(map(str, shape))
+                parameters.append(pytest.param(heat, id=f"{cell.name}-{size}-{work}"))
+    metafunc.parametrize("heat", parameters)
+
+
+@pytest.mark.benchmark(timer=REPLAY)
+def test_race(heat: Heat, benchmark: Any, request: pytest.FixtureRequest) -> None:
+    seconds = race(heat, float(request.config.getoption("--benchmark-max-time")))
+    ours = seconds["lltm.cells"]
+    benchmark.group = f"{heat.cell.name} {heat.shape} {heat.work}"
+    for name, times in seconds.items():
+        ratios = sorted(theirs / mine for theirs, mine in zip(times, ours, strict=True))
+        benchmark.extra_info[name] = ratios[len(ratios) // 2]
+    shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in benchmark.extra_info.items())
+    print(f"\n{benchmark.group}: {1e3 * sorted(ours)[len(ours) // 2]:.3f} ms; {shown}")
+    REPLAY.load(ours)
+    benchmark.pedantic(lambda: None, rounds=len(ours))
