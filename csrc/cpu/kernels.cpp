@@ -6,6 +6,10 @@
 #include <cstdlib>
 #include <string>
 
+#if defined(__unix__) || defined(__APPLE__)
+#include <unistd.h>
+#endif
+
 #include "kernel_sets.h"
 
 namespace lltm::cpu {
@@ -52,7 +56,30 @@ const KernelSet& choose() {
                   " in this build on this processor, got ", wanted);
 }
 
+int64_t reported_second_level_cache() {
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+  const int64_t found = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  if (found > 0) return found;
+#endif
+  return int64_t{1} << 20;
+}
+
+int64_t choose_second_level_cache() {
+  const char* variable = std::getenv("LLTM_CPU_L2_BYTES");
+  if (!variable || !*variable) return reported_second_level_cache();
+  char* end = nullptr;
+  const int64_t wanted = std::strtoll(variable, &end, 10);
+  STD_TORCH_CHECK(end != variable && *end == 0 && wanted > 0,
+                  "lltm: LLTM_CPU_L2_BYTES must be a number of bytes above 0, got ", variable);
+  return wanted;
+}
+
 }  // namespace
+
+int64_t second_level_cache() {
+  static const int64_t bytes = choose_second_level_cache();
+  return bytes;
+}
 
 const KernelSet& kernels() {
   static const KernelSet& chosen = choose();

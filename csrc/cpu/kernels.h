@@ -134,12 +134,12 @@ struct Product {
 
 // A transposed a is packed, this many rows of c at a time: as many as a thread's stack has room
 // for, since b is packed again for each such block. One that is not transposed is read where it is,
-// from a second-level cache, half a megabyte of it: rows at strides of a power of two or nearly
-// reach only part of a cache, and a full megabyte was read again from behind a cache of two.
+// from half of a second-level cache, and half a megabyte of it at most: rows at strides of a power
+// of two or nearly reach only part of a cache, and a full megabyte was read again from behind a
+// cache of two.
 template <class T>
 constexpr int64_t kTransposedRows = 1024 / sizeof(T);
-template <class T>
-constexpr int64_t kRowMajorRows = 2048 / sizeof(T);
+constexpr int64_t kMaxRowMajorBytes = 1 << 19;
 
 // Terms of a product's sums whose operands are in the caches at a time.
 constexpr int64_t kDepthBlock = 256;
@@ -150,7 +150,7 @@ constexpr int64_t kDepthBlock = 256;
 constexpr int64_t steps_sum_block(int64_t terms) { return terms <= 256 ? 16 : 32; }
 
 // c = a b for matrices of any size; each operand row-major or transposed. A work item
-// is a panel of product columns against row_block() rows.
+// is a panel of product columns against row_block rows.
 template <class T>
 struct MatrixProduct {
   int64_t rows;
@@ -165,9 +165,9 @@ struct MatrixProduct {
   T* c;  // [rows, columns]
   int64_t c_row_stride;
   int64_t sum_block;  // terms that are summed before they are added as one, at most kDepthBlock
+  int64_t row_block;  // at most kTransposedRows where a is transposed; no sum depends on it
 
-  int64_t row_block() const { return a_row_stride == 1 ? kTransposedRows<T> : kRowMajorRows<T>; }
-  int64_t row_blocks() const { return (rows + row_block() - 1) / row_block(); }
+  int64_t row_blocks() const { return (rows + row_block - 1) / row_block; }
 };
 
 // c = a b for 16-bit operands, summed in float and rounded once. Each operand is row-major or
@@ -374,5 +374,9 @@ inline const MixedKernels<Half>& KernelSet::mixed<Half>() const {
 // The set for this processor: the strongest it can run, or a weaker one that the environment
 // variable LLTM_CPU_CAPABILITY names (baseline, avx2, avx512, amx). Decided once.
 const KernelSet& kernels();
+
+// Bytes of a core's second-level cache: as the system reports it, 1 MiB where it does not, or what
+// the environment variable LLTM_CPU_L2_BYTES says. Decided once.
+int64_t second_level_cache();
 
 }  // namespace lltm::cpu

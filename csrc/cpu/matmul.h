@@ -146,8 +146,8 @@ void matmul(const MatrixProduct<T>& args, int64_t begin, int64_t end) {
   for (int64_t item = begin; item < end;) {
     const int64_t first = item % panels;
     const int64_t last = at_most(panels, first + (along ? 1 : end - item));
-    const int64_t row = item / panels * args.row_block();
-    multiply_panels(args, row, at_most(args.row_block(), args.rows - row), first, last);
+    const int64_t row = item / panels * args.row_block;
+    multiply_panels(args, row, at_most(args.row_block, args.rows - row), first, last);
     item += last - first;
   }
 }

@@ -48,19 +48,37 @@ void column_sum(const cpu::ColumnSum<T>& args) {
                     [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
 }
 
+// Rows of a row-major operand that are read from the second-level cache.
+template <class T>
+int64_t row_major_rows() {
+  constexpr int64_t row = cpu::kDepthBlock * static_cast<int64_t>(sizeof(T)), tile = 16;
+  const int64_t bytes = std::min(cpu::second_level_cache() / 2, cpu::kMaxRowMajorBytes);
+  return std::max(bytes / row / tile, int64_t{1}) * tile;
+}
+
 // c = a b by a kernel of ours, in the types that are computed in.
 template <class Api, class T>
 void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b,
                        int64_t sum_block) {
   const auto& kernels = cpu::kernels().of<T>();
-  const cpu::MatrixProduct<T> args{c.rows,          c.columns,       a.columns,    a.data,
-                                   a.row_stride,    a.column_stride, b.data,       b.row_stride,
-                                   b.column_stride, c.data,          c.row_stride, sum_block};
-  run<Api>(
-      cpu::kernels().products<T>().matmul, args,
-      args.row_blocks() * kernels.panels(c.columns, cpu::kProductVectors),
-      2 * std::min(c.rows, args.row_block()) * a.columns * cpu::kProductVectors * kernels.width,
-      kGrainFlops);
+  cpu::MatrixProduct<T> args{};
+  args.rows = c.rows;
+  args.columns = c.columns;
+  args.depth = a.columns;
+  args.a = a.data;
+  args.a_row_stride = a.row_stride;
+  args.a_column_stride = a.column_stride;
+  args.b = b.data;
+  args.b_row_stride = b.row_stride;
+  args.b_column_stride = b.column_stride;
+  args.c = c.data;
+  args.c_row_stride = c.row_stride;
+  args.sum_block = sum_block;
+  args.row_block = a.row_stride == 1 ? cpu::kTransposedRows<T> : row_major_rows<T>();
+  run<Api>(cpu::kernels().products<T>().matmul, args,
+           args.row_blocks() * kernels.panels(c.columns, cpu::kProductVectors),
+           2 * std::min(c.rows, args.row_block) * a.columns * cpu::kProductVectors * kernels.width,
+           kGrainFlops);
 }
 
 // c = a b in the 16-bit types; c is of that type too, or the float that it was summed in.

@@ -96,14 +96,15 @@ class PackedWeights {
 
 // So many steps' pre-activations at a time that they stay in a core's own cache until they are
 // read, and rows enough for a product to be worth packing for.
-constexpr int64_t kChunkBytes = 1 << 20, kChunkRows = 128;
+constexpr int64_t kMaxChunkBytes = 1 << 20, kChunkRows = 128;
 
 template <class T>
 int64_t projected_steps(const SequenceSizes& sizes) {
   const int64_t batch = sizes.cell.batch;
   const int64_t bytes =
       batch * sizes.cell.gates() * static_cast<int64_t>(sizeof(cpu::compute_t<T>));
-  const int64_t steps = std::max(kChunkBytes / bytes, (kChunkRows + batch - 1) / batch);
+  const int64_t room = std::min(cpu::second_level_cache(), kMaxChunkBytes);
+  const int64_t steps = std::max(room / bytes, (kChunkRows + batch - 1) / batch);
   return std::min(steps, sizes.steps);
 }
 
