@@ -69,8 +69,8 @@ OP = tuple(
     f"tests/op/test_{name}.py"
     for name in (
         *("cells", "containment", "derivatives", "determinism", "equivalence", "errors"),
-        *("modules", "overrides", "properties", "raw_ops", "saved_memory", "sequence", "stream"),
-        *("stream_memory", "threads", "torch_features", "tutorial", "broken_library"),
+        *("modules", "overrides", "properties", "oracle", "raw_ops", "saved_memory", "sequence"),
+        *("stream", "stream_memory", "threads", "torch_features", "tutorial", "broken_library"),
     )
 )
 AUDIT = tuple(

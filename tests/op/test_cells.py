@@ -29,10 +29,34 @@ def assert_equal(actual: object, expected: object) -> None:
 # define -----------------------------------------------------------------------------------------
 
 
+def test_a_module_shows_what_differs_from_the_defaults() -> None:
+    assert cells.LLTM(3, 8).extra_repr() == "lltm, 3, 8"
+    changed = cells.LLTM(3, 8, num_layers=2, bidirectional=True, bias=False, alpha=0.5)
+    assert (
+        changed.extra_repr()
+        == "lltm, 3, 8, num_layers=2, bias=False, bidirectional=True, alpha=0.5"
+    )
+
+
 @pytest.mark.parametrize("cell", formulas.SHIPPED, ids=lambda cell: cell.name)
 def test_shipped_steps_are_what_define_takes(cell: cells.Definition) -> None:
     made = cells.define(cell.step, gates=cell.gates, states=cell.states, split=cell.split)
     assert made == cell
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.75])
+def test_peepholes_add_the_cell_before_the_gates(scale: float) -> None:
+    """Gers and Schmidhuber's equations, one number at a time."""
+
+    def sigmoid(x: float) -> float:
+        return 1 / (1 + math.exp(-x))
+
+    i, f, g, o, h, c = 0.3, -0.7, 1.1, 0.4, 0.2, -0.9
+    new_c = sigmoid(f + scale * c) * c + sigmoid(i + scale * c) * math.tanh(g)
+    new_h = sigmoid(o + scale * new_c) * math.tanh(new_c)
+    z, state = torch.tensor([i, f, g, o], dtype=F64), torch.tensor([h, c], dtype=F64)
+    got = formulas.peephole_lstm(tuple(z), tuple(state), scale=scale)
+    assert_equal(torch.stack(got), torch.tensor([new_h, new_c], dtype=F64))
 
 
 def sums(z, state):
