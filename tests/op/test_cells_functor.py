@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 
-from lltm import cells
-from lltm.cells._functor import functor
+from lltm import cells, jit
+from lltm.cells import formulas
+from lltm.cells._functor import Functor, functor
 
 pytestmark = pytest.mark.subprocess
 MATH = Path(__file__).with_name("cells_scalar_math.h")
@@ -52,10 +53,14 @@ class Compiled:
     library: ctypes.CDLL
 
     @staticmethod
-    def of(definitions: Sequence[cells.Definition], folder: Path) -> Compiled:
+    def of(
+        definitions: Sequence[cells.Definition],
+        folder: Path,
+        functors: Sequence[Functor] | None = None,
+    ) -> Compiled:
+        """From functors that are given, or the generated ones."""
         parts = [MATH.read_text(encoding="utf-8")]
-        for index, definition in enumerate(definitions):
-            made = functor(definition)
+        for index, made in enumerate(functors or [functor(each) for each in definitions]):
             entry = ENTRY.format(index=index, struct=made.struct)
             parts.append(f"namespace cell_{index} {{\n{made.text}{entry}}}\n")
         source, library = folder / "cells.cpp", folder / "cells.so"
@@ -125,6 +130,19 @@ def test_functors_of_the_cells(shipped: Compiled, index: int, scale: float) -> N
     if definition.name == "slstm":  # its normaliser n is positive
         inputs[:, definition.pre_activations + 2].abs_().add_(0.1)
     assert_computes(shipped, index, inputs)
+
+
+def test_the_hand_written_lltm_is_its_formula(tmp_path: Path) -> None:
+    """Bit for bit: the kernels' own functor and the one generated from lltm.cells.formulas."""
+    text = (jit.source_directory() / "lltm_gates.inc").read_text(encoding="utf-8")
+    generated = functor(formulas.LLTM)
+    by_hand = replace(generated, struct="LltmGates", text=text)
+    pair = (formulas.LLTM, formulas.LLTM)
+    compiled = Compiled.of(pair, tmp_path, [by_hand, generated])
+    for scale in (1.0, 30.0):
+        inputs = drawn(formulas.LLTM, 200, scale)
+        for a, e in zip(compiled(0, inputs, [0.7]), compiled(1, inputs, [0.7]), strict=True):
+            assert a.equal(e)
 
 
 def test_the_text_is_the_same_every_time() -> None:
