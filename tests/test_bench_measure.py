@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.runs import measure
+from benchmarks.runs import __main__, measure
 from benchmarks.runs.figures import BenchError
 from benchmarks.runs.measure import Measured, Measurer, Part
 
@@ -120,3 +120,8 @@ def test_what_stands_in_the_way_of_a_gpu_is_told(
     completed = subprocess.CompletedProcess([], status, out, err)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: completed)
     assert measure.gpu_unavailable_reason() == reason
+
+
+def test_what_leaves_out_every_dtype_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["--quick", "--without", "float32"]) == 2
+    assert "--without float32 leaves nothing to measure" in capsys.readouterr().out

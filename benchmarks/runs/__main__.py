@@ -70,6 +70,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="only rows with these values: op=cell,case=16x32x128,work=forward",
     )
     parser.add_argument(
+        "--without",
+        choices=measure.DTYPES,
+        action="append",
+        default=[],
+        help="leave out a dtype, such as float16 where eager takes seconds a call for want of "
+        "instructions; its rows count as not run",
+    )
+    parser.add_argument(
         "--seconds",
         type=float,
         help="to time each row (default: 1, of a sweep 0.1; each is timed five times at least)",
@@ -162,7 +170,10 @@ def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         **os.environ,
     }
-    todo = list(measure.parts(chosen.scope, chosen.select))
+    every = measure.parts(chosen.scope, chosen.select)
+    todo = [part for part in every if part.dtype not in chosen.without]
+    if not todo:
+        raise BenchError(f"--without {', '.join(chosen.without)} leaves nothing to measure")
     documents, right = [], True
     for count, part in enumerate(todo, start=1):
         console.print(f"[{count}/{len(todo)}] {part.name}")
