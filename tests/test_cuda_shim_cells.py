@@ -32,7 +32,9 @@ CASES += [(LARGE, dtype) for dtype in (torch.float32, torch.float64)]
 
 
 def any_cell(definition: cells.Definition) -> AnyCell:
-    scalars = tuple(1.25 * default + 0.05 for _, default in definition.scalars)
+    # The defaults: with another alpha ELU's derivative jumps at 0, and 16 bits round to either
+    # side.
+    scalars = tuple(default for _, default in definition.scalars)
     return AnyCell(
         name=definition.name,
         struct="",
