@@ -46,8 +46,8 @@ struct RowPointers {
   }
 };
 
-// Terms between two tests of the loop's end. An Intel Ice Lake server core, whose two threads share
-// what it decodes, wins a tenth with them; nothing was measured on others.
+// Terms between two tests of the loop's end. On an Intel Ice Lake server they won together with
+// tiles of three vectors; by themselves they were within the noise. Nothing was measured on others.
 constexpr int kUnrolledTerms = kVectorBytes == 64 ? 4 : 1;
 
 // One function per number of rows and of vectors, never inlined: the epilogues, which are many,
