@@ -37,7 +37,7 @@ suppress_warnings = ["config.cache"]
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|collections|typing|pathlib)\..*"),
-    (r"py:.*", r"(Tensor|State|_?Run|optional|a name from .*|None|T|B|L|D|D \* S|S)"),
+    (r"py:.*", r"(Tensor|State|_?Run|optional|a name from .*|None|Path|FileLock|T|B|L|D|D \* S|S)"),
 ]
 
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]

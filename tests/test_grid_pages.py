@@ -11,6 +11,7 @@ from torchproof.grid.session import Grid
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
+    ROOT / "docs" / "crossload.md",
     ROOT / "docs" / "what-loads-where.md",
     *sorted(ROOT.glob("torchproof/examples/*/result.md")),
 ]
