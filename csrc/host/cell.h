@@ -108,8 +108,8 @@ void cell_product(bool direct, const Matrix<T>& c, const Matrix<const T>& a,
   if constexpr (is_compute_type_v<T>) {
     if (direct) {
       const auto& kernels = cpu::kernels().products<T>();
-      const cpu::Product<T> args{c.rows,          c.columns, a.columns,    a.data, a.row_stride,
-                                 a.column_stride, b.data,    b.row_stride, c.data, c.row_stride};
+      auto args = product_of<cpu::Product<T>>(c, a, b);
+      args.c = c.data;
       const int64_t lanes = cpu::kernels().of<T>().width;
       run<Api>(kernels.product, args, cpu::kernels().of<T>().panels(c.columns, cpu::kDirectVectors),
                2 * c.rows * a.columns * cpu::kDirectVectors * lanes, kGrainFlops);

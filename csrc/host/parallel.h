@@ -56,12 +56,10 @@ int64_t row_major_rows() {
   return std::max(bytes / row / tile, int64_t{1}) * tile;
 }
 
-// c = a b by a kernel of ours, in the types that are computed in.
-template <class Api, class T>
-void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b,
-                       int64_t sum_block) {
-  const auto& kernels = cpu::kernels().of<T>();
-  cpu::MatrixProduct<T> args{};
+// What every product kernel knows of c = a b: all but c's data, b's columns and its own blocks.
+template <class Args, class R, class T>
+Args product_of(const Matrix<R>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
+  Args args{};
   args.rows = c.rows;
   args.columns = c.columns;
   args.depth = a.columns;
@@ -70,9 +68,18 @@ void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matri
   args.a_column_stride = a.column_stride;
   args.b = b.data;
   args.b_row_stride = b.row_stride;
+  args.c_row_stride = c.row_stride;
+  return args;
+}
+
+// c = a b by a kernel of ours, in the types that are computed in.
+template <class Api, class T>
+void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b,
+                       int64_t sum_block) {
+  const auto& kernels = cpu::kernels().of<T>();
+  auto args = product_of<cpu::MatrixProduct<T>>(c, a, b);
   args.b_column_stride = b.column_stride;
   args.c = c.data;
-  args.c_row_stride = c.row_stride;
   args.sum_block = sum_block;
   args.row_block = a.row_stride == 1 ? cpu::kTransposedRows<T> : row_major_rows<T>();
   run<Api>(cpu::kernels().products<T>().matmul, args,
@@ -85,20 +92,10 @@ void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matri
 template <class Api, class T, class R>
 void multiply_mixed(const Matrix<R>& c, const Matrix<const T>& a, const Matrix<const T>& b) {
   const auto& kernels = cpu::kernels().mixed<T>();
-  cpu::MixedProduct<T> args{c.rows,
-                            c.columns,
-                            a.columns,
-                            a.data,
-                            a.row_stride,
-                            a.column_stride,
-                            b.data,
-                            b.row_stride,
-                            b.column_stride,
-                            nullptr,
-                            nullptr,
-                            c.row_stride,
-                            kernels.row_block,
-                            kernels.column_block};
+  auto args = product_of<cpu::MixedProduct<T>>(c, a, b);
+  args.b_column_stride = b.column_stride;
+  args.row_block = kernels.row_block;
+  args.column_block = kernels.column_block;
   if constexpr (std::is_same_v<R, T>) {
     args.c = c.data;
   } else {
