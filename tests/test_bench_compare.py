@@ -327,7 +327,7 @@ def test_a_part_of_a_run_is_no_record(scope: list[str], capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as ended:
         command.main([*scope, "--write"])
     assert ended.value.code == 2
-    assert "--write keeps full runs" in capsys.readouterr().err
+    assert "--write keeps whole runs" in capsys.readouterr().err
 
 
 def test_a_run_on_a_gpu_has_a_place_of_its_own(docs: Path) -> None:

@@ -66,6 +66,7 @@ def test_a_wheel_passes_the_audit_and_runs_without_a_compiler(source: Path) -> N
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "CXX": "no-such-compiler"}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", USE],
+        cwd=folder,  # not the source tree, whose lltm has no library
         env=environment,
         capture_output=True,
         text=True,
