@@ -80,7 +80,7 @@ def test_it_equals_the_step_in_pytorch(
 @pytest.mark.parametrize("with_state", [False, True], ids=["zeros", "reset_state"])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[2], WITH_HEADS[1]], ids=str)
-def test_rows_begin_anew(
+def test_rows_begin_again(
     built: tuple[AnyCell, Any], shape: tuple[int, ...], dtype: torch.dtype, with_state: bool
 ) -> None:
     cell, ops = built

@@ -110,10 +110,10 @@ def unroll(
     current, output = list(states), []
     for t, x in enumerate(input):
         if reset is not None:
-            anew = torch.zeros_like(states) if reset_state is None else reset_state
+            restart = torch.zeros_like(states) if reset_state is None else reset_state
             current = [
                 torch.where(reset[t, :, None], new, old)
-                for new, old in zip(anew, current, strict=True)
+                for new, old in zip(restart, current, strict=True)
             ]
         h = current[0].reshape(batch, state // head, head)
         recurrent = torch.einsum("bhk,ghjk->bghj", h, of_head).reshape(batch, -1) + of_recurrent

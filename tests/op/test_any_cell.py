@@ -51,7 +51,7 @@ def test_it_equals_the_step_in_pytorch(
 @pytest.mark.parametrize("with_state", [False, True], ids=["zeros", "reset_state"])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_rows_begin_anew(
+def test_rows_begin_again(
     built: tuple[AnyCell, Any], shape: tuple[int, ...], dtype: torch.dtype, with_state: bool
 ) -> None:
     given = arguments(built[0], shape, dtype)

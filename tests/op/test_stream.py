@@ -79,7 +79,7 @@ def test_parameters_changed_later_are_not_seen() -> None:
     cases.assert_close(stream.step(input), expected, "new_h")
 
 
-def test_reset_starts_anew() -> None:
+def test_reset_starts_again() -> None:
     stream, input = LLTM(5, 9).stream(batch_size=2), torch.randn(4, 2, 5)
     first = _run(stream, input)
     assert not torch.equal(_run(stream, input), first)
