@@ -155,7 +155,7 @@ def test_a_free_threaded_cpython_is_built_from_its_sources(tree: Path, tmp_path:
 
 
 def test_the_sources_of_another_cpython_are_refused(tree: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotOffered, match=r"holds CPython 3\.99, and not the sources of 3\.98"):
+    with pytest.raises(NotOffered, match=r"holds CPython 3\.99\.1\+, and not the sources of 3\.98"):
         interpreters.build("3.98", tree, tmp_path / "prefix", tmp_path)
     with pytest.raises(NotOffered, match="holds no CPython, and not"):
         interpreters.build("3.98", tmp_path, tmp_path / "prefix", tmp_path)
