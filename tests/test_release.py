@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from torchproof.release import version
 
 from build_support import library, variant
-from lltm import _library
+from lltm import _compile, _library
 from torchproof import config
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def test_the_package_asks_for_the_torch_of_the_matrix() -> None:
     installed = [r.version for r in matrix.supporting("stable") if r.version in wanted["torch"]]
     assert installed[-1] == matrix.headers.version, "an isolated build compiles on other headers"
     assert matrix.stable.target == variant.TORCH_TARGET
+    assert matrix.stable.target == ".".join(map(str, _compile.STABLE_SINCE))
 
 
 def test_the_build_names_the_library_as_the_package_looks_for_it() -> None:
