@@ -60,7 +60,7 @@ def skip_if_inherited(case: Case, dtype: torch.dtype, backend: str) -> None:
 
 
 def skip_if_torch_loses_infinity(case: Case, dtype: torch.dtype, backend: str) -> None:
-    """Skip the gradient of the weights where torch's product cannot give the infinity that it is."""
+    """Skip the gradient of the weights where torch gives nan for the infinity that it is."""
     if backend not in MADE_OF_TORCH or case.values not in SPECIAL_VALUES:
         return
     gates, rows = 3 * case.state, case.batch * (case.steps or 1)
