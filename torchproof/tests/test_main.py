@@ -180,3 +180,14 @@ def test_only_a_run_is_recorded(more: list[str], capsys: pytest.CaptureFixture[s
         tool.main(["--record", *more])
     assert ended.value.code == 2
     assert "--record" in capsys.readouterr().err
+
+
+def test_a_list_says_once_what_is_missing_for_how_many_rows(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool.main(["--list", "--tier", "pr"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    reasons = [line for line in lines if line.startswith("not here: ")]
+    counts = [int(line.split()[2]) for line in reasons]
+    assert len(reasons) == len({line.split(" x ")[1] for line in reasons})
+    assert sum(counts) == sum(line.split()[-1:] == ["no"] for line in lines) > len(reasons) > 0

@@ -177,7 +177,7 @@ def list_rows(
     if as_json:
         print(json.dumps([listed(matrix, p) for p in placed]))
     else:
-        console.print(document.plan_table(placed))
+        console.print(document.plan(placed))
     return 0
 
 

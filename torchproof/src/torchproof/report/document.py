@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -133,15 +134,21 @@ def python_on(row: Row | Result) -> str:
     return " on ".join([row.python, *others])
 
 
-def plan_table(placed: Iterable[Placed]) -> Table:
-    """The rows to be, and what is missing for some."""
-    table = Table(expand=False)
+def plan(placed: Iterable[Placed]) -> RenderableType:
+    """The rows to be; below them what is missing here, each thing once with its rows counted."""
+    placed = tuple(placed)
     fields = ("torch", "python", "binding", "compiler", "cuda", "suite", "level", "tier")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for heading in (*fields, "here"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading != "python")
     for each in placed:
         row = each.row
-        here = Text(each.missing or "yes", style="yellow" if each.missing else "green")
+        here = Text("no", style="yellow") if each.missing else Text("yes", style="green")
         known = {field: str(getattr(row, field)) for field in fields} | {"python": python_on(row)}
         table.add_row(*known.values(), here)
-    return table
+    missing = Counter(each.missing for each in placed if each.missing)
+    reasons = [
+        Text.assemble((f"not here: {count} x ", "yellow"), reason)
+        for reason, count in missing.items()
+    ]
+    return Group(table, *reasons)
