@@ -36,9 +36,9 @@ class CompletedCommand:
         """Whether it succeeded."""
         return self.code == 0 and not self.timed_out
 
-    def explain(self, limit: float) -> str:
+    def explain(self, limit: float | None = None) -> str:
         """The end in words: "killed by SIGABRT", "exit status 2", "passed its limit of 60 s"."""
-        if self.timed_out:
+        if self.timed_out and limit is not None:
             return f"passed its limit of {limit:.0f} s"
         if self.code < 0:
             return f"killed by {signal.Signals(-self.code).name}"
@@ -102,11 +102,11 @@ class Processes:
         command: Sequence[str | Path],
         *,
         log: Path,
-        limit: float,
+        limit: float | None,
         cwd: Path,
         env: Mapping[str, str] | None = None,
     ) -> CompletedCommand:
-        """Run a command in its own session, `limit` seconds at most; appends to `log`.
+        """Run a command in its own session, `limit` seconds at most if any; appends to `log`.
 
         Raises:
             Stopped: the run was stopped before or while the command ran.
