@@ -139,6 +139,8 @@ def docs(session: nox.Session) -> None:
     install_lltm(session)
     session.run("sphinx-build", "-E", "-W", "--keep-going", "-q", "docs", "build/docs")
     session.run("pytest", "docs", *session.posargs)
+    if not session.posargs:
+        session.run("python", "-m", "pytest", "--noconftest", "-p", "docs.conftest", "README.md")
 
 
 @nox.session(tags=["matrix"])

@@ -1,4 +1,4 @@
-"""Executes every code block of every page: `pytest docs`.
+"""Executes every code block of every page: `pytest docs`; as a plugin also the README's.
 
 Four kinds of block exist, and a block of any other kind is an error:
 
@@ -150,6 +150,7 @@ def blocks(document: Document) -> Iterable[Region]:
 
 
 pytest_collect_file = Sybil(
+    path=str(ROOT),
     parsers=[blocks],
     patterns=["*.md"],
     setup=copy_checkout,
