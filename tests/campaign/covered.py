@@ -2,12 +2,14 @@
 
 lltm is built with gcov's counters, stable and native, and its tests run on that; the tests of
 torchproof follow. Python is measured by coverage.py, with what the tests start. A function that no
-test enters must be in not_covered.toml with its reason. `--prove` plants one in each language.
+test enters must be in not_covered.toml with its reason; build/coverage/missed.txt names every line
+that no test runs. `--prove` plants a function in each language.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import os
 import shutil
@@ -37,8 +39,9 @@ OP = ROOT / "tests" / "op"
 TORCHPROOF = ROOT / "torchproof" / "tests"
 # What calls every part; and then the kernels, in each lesser instruction set and natively.
 STABLE = (
-    *("any_cell", "broken_library", "cells", "cells_functor", "determinism", "errors", "functions"),
-    *("installation", "jit", "modules", "overrides", "properties", "raw_ops", "saved_memory"),
+    *("any_cell", "broken_library", "cells", "cells_first_use", "cells_functor", "cells_kernels"),
+    *("cells_random", "derivatives", "determinism", "errors", "functions", "installation"),
+    *("jit", "modules", "overrides", "properties", "raw_ops", "saved_memory"),
     *("sequence", "stream", "stream_memory", "threads", "torch_features", "tutorial", "warnings"),
 )
 KERNELS = ("raw_ops", "sequence", "stream")
@@ -66,13 +69,14 @@ class Measured:
     Attributes:
         part: of the project.
         lines: how many there are, with branches for Python; `covered`: how many of them run.
-        missed: functions that were never entered.
+        missed: functions that were never entered; `missed_lines`: by file, the most first.
     """
 
     part: str
     lines: int
     covered: int
     missed: tuple[Function, ...]
+    missed_lines: dict[str, list[int]]
 
     @property
     def percent(self) -> float:
@@ -138,15 +142,17 @@ def build(binding: str, planted: bool = False) -> Path:
     return folder / "site"
 
 
-def read_python() -> list[Measured]:
-    """coverage.py's figures."""
+def read_python(sources: Path = ROOT) -> list[Measured]:
+    """coverage.py's figures, by the sources of a folder."""
     data = {**os.environ, "COVERAGE_FILE": str(HOME / "data" / "python")}
     rc = f"--rcfile={ROOT / 'pyproject.toml'}"
     tool = [sys.executable, "-m", "coverage"]
     parts = [str(path) for path in (HOME / "data").glob("python.*")]
-    subprocess.run([*tool, "combine", "-q", "--keep", rc, *parts], cwd=ROOT, env=data, check=True)
+    subprocess.run(
+        [*tool, "combine", "-q", "--keep", rc, *parts], cwd=sources, env=data, check=True
+    )
     out = HOME / "python.json"
-    subprocess.run([*tool, "json", "-q", rc, "-o", str(out)], cwd=ROOT, env=data, check=True)
+    subprocess.run([*tool, "json", "-q", rc, "-o", str(out)], cwd=sources, env=data, check=True)
     files = json.loads(out.read_text(encoding="utf-8"))["files"]
     found = []
     for package in PYTHON:
@@ -171,7 +177,14 @@ def measured_python(package: str, files: dict[str, Any]) -> Measured:
         sum(each["num_statements"] + each["num_branches"] for each in sums),
         sum(each["covered_lines"] + each["covered_branches"] for each in sums),
         tuple(missed),
+        most_first({name: file["missing_lines"] for name, file in files.items()}),
     )
+
+
+def most_first(missed: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Files with lines that do not run, the worst first."""
+    rows = sorted(missed.items(), key=lambda row: -len(row[1]))
+    return {file: sorted(lines) for file, lines in rows if lines}
 
 
 def read_cxx(bindings: tuple[str, ...]) -> Measured:
@@ -194,7 +207,12 @@ def read_cxx(bindings: tuple[str, ...]) -> Measured:
         for (file, line), (name, count) in sorted(functions.items())
         if not count
     )
-    return Measured("C++", len(lines), sum(bool(count) for count in lines.values()), missed)
+    by_file: dict[str, list[int]] = collections.defaultdict(list)
+    for (file, line), count in lines.items():
+        if not count:
+            by_file[file].append(line)
+    covered = sum(bool(count) for count in lines.values())
+    return Measured("C++", len(lines), covered, missed, most_first(by_file))
 
 
 def gcov(tree: Path) -> Iterator[dict[str, Any]]:
@@ -244,10 +262,23 @@ def explained(measured: list[Measured]) -> Iterator[str]:
             yield f"{', '.join(names)}: {excuse.why}"
 
 
+def write_missed(measured: list[Measured]) -> Path:
+    """Every line that no test runs, by file, the worst first."""
+    path = HOME / "missed.txt"
+    rows = [
+        f"{file}: {', '.join(map(str, lines))}"
+        for part in measured
+        for file, lines in part.missed_lines.items()
+    ]
+    path.write_text("\n".join([*rows, ""]), encoding="utf-8")
+    return path
+
+
 def measure() -> list[Measured]:
     """Build, and run the tests of both bindings and of torchproof."""
     site = build("stable")
-    ended = [run_tests(of_op(STABLE), site, "not compile and not distributed")]
+    op = [*of_op(STABLE), str(ROOT / "tests" / "test_cells_package.py")]
+    ended = [run_tests(op, site, "not compile and not distributed")]
     ended += [run_tests(of_op(KERNELS), site, LLTM_CPU_CAPABILITY=level) for level in LESSER]
     ended.append(run_tests(of_op(NATIVE), build("native"), "not compile and not distributed"))
     ended.append(run_tests([str(TORCHPROOF)], None))
@@ -265,7 +296,9 @@ def prove() -> bool:
     """Whether functions that nothing calls are found, and one that is called is not."""
     site = build("stable", planted=True)
     run_tests(of_op(("modules",)), site)
-    listed = findings([*read_python(), read_cxx(("stable",))])
+    # The planted function is in the copy alone.
+    sources = HOME / "stable" / "tree"
+    listed = findings([*read_python(sources), read_cxx(("stable",))])
     planted = [line for line in listed if "never_called" in line]
     falsely = [line for line in listed if " kernels()" in line or "lltm_cell " in line]
     print("\n".join(planted))
@@ -285,6 +318,7 @@ def main() -> int:
     if options.prove:
         return 0 if prove() else 1
     measured = measure()
+    print(f"lines that no test runs: {write_missed(measured)}")
     record = Record(
         campaign="coverage",
         seed=None,

@@ -3,8 +3,9 @@
 A mutant must make a test fail. The tests run once to find which of them reach which mutant; then
 each mutant runs against those that reach it, a few of every function of tests first, and the living
 against all. One that outlives them is a finding, unless survivors.toml says why it is no defect.
-With `--resume` what is known of unchanged sources and tests is kept. `--prove` takes the tests that
-kill two mutants away.
+`--minutes` is the time of all of it: what it does not suffice for is counted as not run. With
+`--resume` what is known of unchanged sources and tests is kept. `--prove` takes the tests that kill
+two mutants away.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import collections
 import contextlib
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -41,7 +43,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from mutations import Mutant
 
@@ -81,19 +83,18 @@ AUDIT = tuple(
 
 @dataclass(frozen=True)
 class Part:
-    """What is mutated, how often, and which tests are run for it."""
+    """What is mutated, and how often."""
 
     sources: tuple[str, ...]
     count: int
-    tests: tuple[str, ...]
 
 
 PARTS = {
-    "functor": Part(("csrc/lltm_gates.inc",), 10, OP),
-    "csrc/cpu": Part(("csrc/cpu/*",), 40, OP),
-    "csrc/host": Part(("csrc/host/*",), 40, OP),
-    "lltm": Part(("lltm/*.py", "lltm/cells/*.py"), 40, OP),
-    "audit": Part(("torchproof/src/torchproof/audit/**/*.py",), 40, AUDIT),
+    "functor": Part(("csrc/lltm_gates.inc",), 10),
+    "csrc/cpu": Part(("csrc/cpu/*",), 40),
+    "csrc/host": Part(("csrc/host/*",), 40),
+    "lltm": Part(("lltm/*.py", "lltm/cells/*.py"), 40),
+    "audit": Part(("torchproof/src/torchproof/audit/**/*.py",), 40),
 }
 
 
@@ -254,13 +255,11 @@ def run_forked(args: list[str], path: Path, number: int, limit: float) -> Ended:
     return Ended(code, log.read_text(encoding="utf-8", errors="replace"))
 
 
-def survey(
-    name: str, tests: tuple[str, ...], path: Path, jobs: int, *, resume: bool = False
-) -> Tests:
-    """Run the tests undisturbed, and note what each reaches."""
+def survey(name: str, path: Path, options: argparse.Namespace, end: float) -> Tests:
+    """Run the tests undisturbed, and note what each reaches; nothing where the time is over."""
     folder, ended = HOME / "reached" / name, f"{digest()} {path}"
     done = folder / "done"
-    if resume and done.is_file() and done.read_text(encoding="utf-8") == ended:
+    if options.resume and done.is_file() and done.read_text(encoding="utf-8") == ended:
         return read_survey(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -270,13 +269,19 @@ def survey(
         "LLTM_REACHED_FOLDER": str(folder),
         "LLTM_REACHED_MANY": f"{MANY},{EVERY}",
     }
-    options = ("-p", "reached", "-m", SELECTED if name == "op" else "", "-n", str(jobs))
-    subprocess.run(
-        [sys.executable, *measured, "-m", "pytest", *arguments(tests, path, *options)],
-        cwd=path,
-        env={**os.environ, **environment(path), **noted},
-        check=False,
-    )
+    tests, selected = (OP, SELECTED) if name == "op" else (AUDIT, "")
+    how = arguments(tests, path, "-p", "reached", "-m", selected, "-n", str(options.jobs))
+    try:
+        subprocess.run(
+            [sys.executable, *measured, "-m", "pytest", *how],
+            cwd=path,
+            env={**os.environ, **environment(path), **noted},
+            timeout=max(1.0, end - time.monotonic()),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        print(f"no time left to see which mutants the tests of {name} reach", flush=True)
+        return Tests({}, {}, {})
     done.write_text(ended, encoding="utf-8")
     return read_survey(folder)
 
@@ -287,7 +292,7 @@ def read_survey(folder: Path) -> Tests:
     by_number: dict[int, list[str]] = collections.defaultdict(list)
     for test, noted in read_reached(folder):
         seconds[test] = noted["seconds"]
-        for number in noted["mutants"]:
+        for number in {*noted["mutants"], *noted["loaded"]}:
             by_number[number].append(test)
     lines: dict[tuple[str, int], set[str]] = collections.defaultdict(set)
     for part in folder.glob("coverage.*"):
@@ -295,7 +300,9 @@ def read_survey(folder: Path) -> Tests:
         data.read()
         for file in data.measured_files():
             for line, contexts in data.contexts_by_lineno(file).items():
-                lines[_in_repository(file), line] |= {name for name in contexts if name in seconds}
+                # What runs when it is imported, every test reaches.
+                named = seconds if contexts == [""] else contexts
+                lines[_in_repository(file), line] |= {name for name in named if name in seconds}
     return Tests(
         seconds,
         {number: tuple(sorted(tests)) for number, tests in by_number.items()},
@@ -340,27 +347,55 @@ def packages(mutant: Mutant, number: int) -> Path:
     return folder
 
 
-def outcome(number: int, mutant: Mutant, tests: Tests) -> str:
-    """``killed``, ``survived`` or ``unreached`` by a few of the tests that reach it."""
-    few = tests.few(tests.reaching(number, mutant))
-    if not few:
-        return "unreached"
-    limit = LIMIT_S + SLACK * sum(map(tests.duration, few))
-    return "killed" if fails(few, packages(mutant, number), number, limit=limit) else "survived"
+class NoTimeLeftError(Exception):
+    """The campaign's time is over before a run has ended: it says nothing of its mutant."""
 
 
-def outlives_all(number: int, mutant: Mutant) -> bool:
-    """Whether no other test kills a mutant either."""
-    tests = AUDIT if mutant.file.startswith("torchproof") else OP
-    return not fails(tests, packages(mutant, number), number, limit=WHOLE_LIMIT_S, hangs=False)
+@dataclass(frozen=True)
+class Trial:
+    """A mutant among the tests.
+
+    Attributes:
+        number: of the mutant; `mutant`: itself.
+        tests: what they reach; `end`: of the campaign, on the monotonic clock.
+    """
+
+    number: int
+    mutant: Mutant
+    tests: Tests
+    end: float
+
+    def outcome(self) -> str:
+        """``killed``, ``survived`` or ``unreached`` by the tests that reach it, a few first."""
+        reaching = self.tests.reaching(self.number, self.mutant)
+        if not reaching:
+            return "unreached"
+        few = self.tests.few(reaching)
+        others = [name for name in reaching if name not in few]
+        return "killed" if self.fails(few) or (others and self.fails(others)) else "survived"
+
+    def fails(self, names: list[str]) -> bool:
+        """Whether one of these tests kills it."""
+        limit = LIMIT_S + SLACK * sum(map(self.tests.duration, names))
+        folder = packages(self.mutant, self.number)
+        return fails(names, folder, self.number, limit=limit, end=self.end)
+
+    def outlives_all(self) -> bool:
+        """Whether no other test kills it either."""
+        every = AUDIT if self.mutant.file.startswith("torchproof") else OP
+        folder = packages(self.mutant, self.number)
+        limit = WHOLE_LIMIT_S
+        return not fails(every, folder, self.number, limit=limit, end=self.end, hangs=False)
 
 
 def check_undisturbed(tests: Tests, path: Path) -> None:
     """What passed in the survey passes in a fork, too, or every mutant would seem killed.
 
     Raises:
-        SystemExit: it does not.
+        SystemExit: it does not, or nothing passed.
     """
+    if not tests.seconds:
+        raise SystemExit("no test passes without a mutant: see above")
     done = run_forked(
         arguments(tests.few(tests.seconds), path, "-x", "-p", "no:xdist"), path, -1, LIMIT_S
     )
@@ -374,12 +409,20 @@ def fails(
     number: int,
     *,
     limit: float = LIMIT_S,
+    end: float = math.inf,
     hangs: bool = True,
 ) -> bool:
-    """Whether a test fails on a mutant, or it ends the process, or they hang if that counts."""
+    """Whether a test fails on a mutant, or it ends the process, or they hang if that counts.
+
+    Raises:
+        NoTimeLeftError: the campaign's time was over first.
+    """
     selected = ("-m", SELECTED) if "tests/op" in next(iter(tests)) else ()
     options = ("-x", "-p", "no:xdist", *selected)
-    done = run_forked(arguments(tests, path, *options), path, number, limit)
+    left = max(end - time.monotonic(), 0)
+    done = run_forked(arguments(tests, path, *options), path, number, min(limit, left))
+    if done.code == TIMEOUT and left < limit:
+        raise NoTimeLeftError
     if done.code == NO_TESTS and "rror: " not in done.output:
         raise SystemExit(f"mutant {number}: no test was run: {done.output[-2000:]}")
     return done.code != 0 and (hangs or done.code != TIMEOUT)
@@ -421,25 +464,28 @@ def run(
 ) -> None:
     """Run the mutants that have no outcome until the time is over; then the living on all tests."""
 
-    def first(number: int, mutant: Mutant) -> None:
-        if time.monotonic() > end or mutant.name in kept.outcomes:
-            return
-        tests = surveys["audit" if mutant.file.startswith("torchproof") else "op"]
-        kept.add(mutant, outcome(number, mutant, tests))
-        count = f"{len(kept.outcomes)}/{len(chosen)}"
-        print(f"{count} {kept.outcomes[mutant.name]}: {mutant.name}", flush=True)
+    def first(trial: Trial) -> None:
+        if trial.mutant.name not in kept.outcomes:
+            kept.add(trial.mutant, trial.outcome())
+            count = f"{len(kept.outcomes)}/{len(chosen)}"
+            print(f"{count} {kept.outcomes[trial.mutant.name]}: {trial.mutant.name}", flush=True)
 
-    def then(number: int, mutant: Mutant) -> None:
-        alive = kept.outcomes.get(mutant.name) in ("survived", "unreached")
-        if time.monotonic() > end or not alive or mutant.name in explained():
-            return
-        found = f"{kept.outcomes[mutant.name]} all" if outlives_all(number, mutant) else "killed"
-        kept.add(mutant, found)
-        print(f"{found}, in the whole suite: {mutant.name}", flush=True)
+    def then(trial: Trial) -> None:
+        name = trial.mutant.name
+        found = kept.outcomes.get(name)
+        if found in ("survived", "unreached") and name not in explained():
+            kept.add(trial.mutant, f"{found} all" if trial.outlives_all() else "killed")
+            print(f"{kept.outcomes[name]}, in the whole suite: {name}", flush=True)
+
+    def try_one(step: Callable[[Trial], None], number: int, mutant: Mutant) -> None:
+        tests = surveys["audit" if mutant.file.startswith("torchproof") else "op"]
+        if time.monotonic() < end:
+            with contextlib.suppress(NoTimeLeftError):
+                step(Trial(number, mutant, tests, end))
 
     for step in (first, then):
         with ThreadPoolExecutor(jobs) as pool:
-            for each in [pool.submit(step, *item) for item in chosen.items()]:
+            for each in [pool.submit(try_one, step, *item) for item in chosen.items()]:
                 each.result()
 
 
@@ -457,6 +503,7 @@ def record(options: argparse.Namespace, chosen: dict[int, Mutant], kept: Kept) -
     counted = len(tried) - (len(alive) - len(unexplained))
     killed = len(tried) - len(alive)
     share = round(100 * killed / max(counted, 1), 1)
+    untried = len(chosen) - len(tried)
     findings = [f"{tried[name]}: {name}" for name in unexplained]
     if share < LEAST:
         findings.append(f"{share} % of the mutants die, at least {LEAST:g} % must")
@@ -469,7 +516,7 @@ def record(options: argparse.Namespace, chosen: dict[int, Mutant], kept: Kept) -
         findings=tuple(findings),
         not_run=tuple(
             [f"survives: {name}: {reasons[name]}" for name in alive if name in reasons]
-            + [f"{m.name}: no time left" for m in chosen.values() if m.name not in tried]
+            + ([f"{untried} of {len(chosen)} mutants: no time left"] if untried else [])
         ),
         figures={"killed": killed, "explained": len(alive) - len(unexplained), "killed (%)": share},
     )
@@ -477,13 +524,13 @@ def record(options: argparse.Namespace, chosen: dict[int, Mutant], kept: Kept) -
 
 def prove(seed: int) -> bool:
     """Whether mutants of the gradient survive once the tests of gradients are taken away."""
-    functor = Part(PARTS["functor"].sources, 2, OP)
+    functor = Part(PARTS["functor"].sources, 2)
     planted = build(choose(seed, [functor], "backward"))
     path = HOME / "op" / "site"
     well = bool(planted)
     for number, mutant in planted.items():
-        killed = fails(["tests/op/test_derivatives.py"], path, number)
-        missed = not fails(["tests/op/test_errors.py"], path, number)
+        killed = fails(["tests/op/test_derivatives.py"], path, number, limit=WHOLE_LIMIT_S)
+        missed = not fails(["tests/op/test_errors.py"], path, number, limit=WHOLE_LIMIT_S)
         print(f"killed: {killed}; survives without the tests of gradients: {missed}: {mutant.name}")
         well = well and killed and missed
     return well
@@ -492,7 +539,7 @@ def prove(seed: int) -> bool:
 def main() -> int:
     """The exit status is 0 where enough die, or with `--prove` the missing test was noticed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0, help="of mutants, after the survey")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of all of it")
     parser.add_argument("--seed", type=int, default=1, help="of the choice")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", choices=PARTS, action="append", help="some parts of the sources")
@@ -502,18 +549,19 @@ def main() -> int:
     options = parser.parse_args()
     if options.prove:
         return 0 if prove(options.seed) else 1
+    end = time.monotonic() + 60 * options.minutes
     kept = Kept(resume=options.resume)
     parts = {name: PARTS[name] for name in options.only or PARTS}
     chosen = build(choose(options.seed, parts.values()), resume=options.resume)
     sites = {"op": HOME / "op" / "site", "audit": TORCHPROOF}
     surveys = {
-        name: survey(name, tests, sites[name], options.jobs, resume=options.resume)
-        for name, tests in (("op", OP), ("audit", AUDIT))
-        if any(part.tests == tests for part in parts.values())
+        name: survey(name, sites[name], options, end)
+        for name in sorted({"audit" if name == "audit" else "op" for name in parts})
     }
     for name, tests in surveys.items():
-        check_undisturbed(tests, sites[name])
-    run(chosen, surveys, kept, time.monotonic() + 60 * options.minutes, options.jobs)
+        if time.monotonic() < end:
+            check_undisturbed(tests, sites[name])
+    run(chosen, surveys, kept, end, options.jobs)
     made = record(options, chosen, kept)
     print("\n".join([*made.findings, str(made.figures), str(made.write(commit=options.record))]))
     return 1 if made.findings else 0

@@ -33,10 +33,11 @@ class Reached:
         with FILE.open("r+b") as file:
             self._bytes = mmap.mmap(file.fileno(), MOST)
         self._found: dict[str, dict[str, Any]] = {}
-        self._test = ""
+        self._loaded: list[int] | None = None
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._test = nodeid
+        if self._loaded is None:
+            self._loaded = self._reached()  # when the library was loaded, for every test
         self._bytes[:] = bytes(MOST)
         if measured := coverage.Coverage.current():
             measured.switch_context(nodeid)
@@ -48,8 +49,11 @@ class Reached:
             noted["passed"] = report.passed
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        reached = [number for number, byte in enumerate(self._bytes[:]) if byte]
-        self._found.setdefault(nodeid, {})["mutants"] = reached
+        noted = self._found.setdefault(nodeid, {})
+        noted |= {"mutants": self._reached(), "loaded": self._loaded}
+
+    def _reached(self) -> list[int]:
+        return [number for number, byte in enumerate(self._bytes[:]) if byte]
 
     def pytest_sessionfinish(self) -> None:
         path = FOLDER / f"tests-{WORKER}.json"

@@ -1,0 +1,73 @@
+"""What the campaign `mutants` says of a run whose time is over."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "campaign"))
+for needed in ("tree_sitter", "coverage"):
+    pytest.importorskip(needed, reason="not run: `nox -s mutants` installs what it needs")
+import mutants  # noqa: E402 - after its own needs
+from mutations import Mutant  # noqa: E402
+
+OVER = 0.0
+"""A time on the monotonic clock that has passed."""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "HOME", tmp_path)
+
+
+def mutant(line: int) -> Mutant:
+    return Mutant(
+        file="lltm/stream.py",
+        function="f",
+        line=line,
+        text="a + b",
+        start=0,
+        end=5,
+        old="a + b",
+        new=f"a - {line}",
+        statement=False,
+    )
+
+
+CHOSEN = {number: mutant(number) for number in range(4)}
+TESTS = mutants.Tests(
+    seconds={"t": 1.0}, mutants={}, lines={("lltm/stream.py", n): ("t",) for n in CHOSEN}
+)
+OPTIONS = argparse.Namespace(seed=7, minutes=3.0)
+
+
+def test_what_there_is_no_time_for_is_counted_and_neither_killed_nor_a_finding() -> None:
+    kept = mutants.Kept(resume=False)
+    kept.add(CHOSEN[0], "killed")
+    mutants.run(CHOSEN, {"op": TESTS}, kept, end=OVER, jobs=2)
+    record = mutants.record(OPTIONS, CHOSEN, kept)
+    assert record.cases == 1
+    assert record.findings == ()
+    assert record.not_run == ("3 of 4 mutants: no time left",)
+    assert record.figures["killed (%)"] == 100.0
+
+
+def test_a_survivor_without_a_reason_is_a_finding() -> None:
+    kept = mutants.Kept(resume=False)
+    for number, outcome in enumerate(("killed", "survived all", "killed", "unreached all")):
+        kept.add(CHOSEN[number], outcome)
+    record = mutants.record(OPTIONS, CHOSEN, kept)
+    assert record.findings == (
+        f"survived all: {CHOSEN[1].name}",
+        f"unreached all: {CHOSEN[3].name}",
+        "50.0 % of the mutants die, at least 95 % must",
+    )
+
+
+def test_outcomes_are_kept_for_a_run_that_goes_on() -> None:
+    mutants.Kept(resume=False).add(CHOSEN[2], "killed")
+    assert mutants.Kept(resume=True).outcomes == {CHOSEN[2].name: "killed"}
+    assert mutants.Kept(resume=False).outcomes == {}
