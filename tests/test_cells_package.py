@@ -84,6 +84,7 @@ def test_a_wheel_passes_the_audit_and_runs_without_a_compiler(source: Path) -> N
     [
         ("mine.py", "expected FILE.py:NAME, got 'mine.py'"),
         ("none.py:DECAYING", "there is no file none.py"),
+        ("mine.txt:DECAYING", "mine.txt must be a Python file, with the suffix .py"),
         ("mine.py:NUMBER", "must be what lltm.cells.define() returns, got int; cells there: DEC"),
         ("mine.py:OTHER", "must be what lltm.cells.define() returns, got NoneType"),
     ],
@@ -96,6 +97,7 @@ def test_what_is_no_cell_is_named(
     message: str,
 ) -> None:
     monkeypatch.chdir(source.parent)
+    Path("mine.txt").write_text(STEP, encoding="utf-8")
     assert main(["build", target, "--out", "out"]) == 1
     assert message in capsys.readouterr().err
     assert not Path("out").exists()

@@ -97,11 +97,11 @@ class Excuse:
 
 @dataclass(frozen=True)
 class Away:
-    """Sources that are not counted here, and why: the processor has not what they need."""
+    """Sources that are not counted: nowhere, or where the processor has not what they need."""
 
     file: str
-    needs: str
     why: str
+    needs: str = ""
 
 
 def table() -> dict[str, Any]:
@@ -118,13 +118,15 @@ def run_tests(tests: list[str], site: Path | None, selected: str = "", **variabl
     """Run files of tests under coverage.py; pytest's exit status."""
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={ROOT / 'pyproject.toml'}"]
     command += ["-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-    command += ["-p", "no:cacheprovider", *(["-m", selected] if selected else []), *tests]
-    where = {"PYTHONPATH": str(site)} if site else {}
+    command += ["-p", "no:cacheprovider", "-p", "keep_data"]
+    command += [*(["-m", selected] if selected else []), *tests]
+    data = HOME / "data" / "python"
+    path = os.pathsep.join([*([str(site)] if site else []), str(Path(__file__).parent)])
     return subprocess.run(
         command,
         # Not the root, whose lltm would come before the one that is measured.
         cwd=site or ROOT / "torchproof",
-        env={**os.environ, **where, **variables, "COVERAGE_FILE": str(HOME / "data" / "python")},
+        env={**os.environ, **variables, "PYTHONPATH": path, "COVERAGE_FILE": str(data)},
         check=False,
     ).returncode
 
@@ -158,8 +160,9 @@ def read_python(sources: Path = ROOT) -> list[Measured]:
     for package in PYTHON:
         folder = "lltm/" if package == "lltm" else "torchproof/src/"
         mine = {name: file for name, file in files.items() if name.startswith(folder)}
-        if mine:
-            found.append(measured_python(package, mine))
+        counted = {name: file for name, file in mine.items() if not away(name)}
+        if counted:
+            found.append(measured_python(package, counted))
     return found
 
 
@@ -227,10 +230,11 @@ def gcov(tree: Path) -> Iterator[dict[str, Any]]:
 
 
 def away(file: str) -> Away | None:
-    """Why this processor cannot run a source; None where it can."""
+    """Why a source is not counted here; None where it is."""
     flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     rows = (Away(**row) for row in table()["away"])
-    return next((row for row in rows if fnmatch(file, row.file) and row.needs not in flags), None)
+    matching = (row for row in rows if fnmatch(file, row.file))
+    return next((row for row in matching if not row.needs or row.needs not in flags), None)
 
 
 def findings(measured: list[Measured]) -> list[str]:

@@ -116,6 +116,7 @@ def test_a_step_that_is_no_kernel_is_refused_with_its_line(step, line, message) 
     [
         (lambda z, state: z, "must return 1 state, as states=1 says, got 2"),
         (lambda z, state: 1.0, "must return a tuple of tensors, got float"),
+        (lambda z, state: (1, "h"), "must return a tuple of tensors, got (int, str)"),
         (lambda z, state: (z[2],), "failed with 2 gates and 1 states: tuple index out of range"),
         (lambda z, state: (z[0] > 0,), "must return states of the shape and dtype it gets"),
         (lambda z, state, *, rate: (z[0],), "rate is a keyword argument of the step and must have"),
@@ -414,11 +415,73 @@ def test_no_steps_and_no_rows() -> None:
             TypeError,
             "reset is for a Tensor, not for a PackedSequence",
         ),
+        (
+            lambda rnn: rnn(torch.ones(4, 2, 3, dtype=torch.int64)),
+            RuntimeError,
+            "input must be float32, float64, bfloat16 or float16, got torch.int64",
+        ),
+        (
+            lambda rnn: rnn(torch.randn(4, 2, 3), (torch.zeros(1, 2, 8, dtype=F64),) * 2),
+            RuntimeError,
+            "states must have the dtype of input, torch.float32, got torch.float64",
+        ),
+        (
+            lambda rnn: rnn(torch.randn(4, 2, 3), (torch.zeros(1, 2, 8, device="meta"),) * 2),
+            RuntimeError,
+            "states must be on the device of input, cpu, got meta",
+        ),
+        (
+            lambda rnn: rnn(
+                torch.randn(4, 2, 3), reset=torch.zeros(4, 2, dtype=torch.bool, device="meta")
+            ),
+            RuntimeError,
+            "reset must be on the device of input, cpu, got meta",
+        ),
+        (
+            lambda rnn: rnn(torch.randn(4, 2, 3), reset_state=(torch.zeros(1, 2, 8),) * 2),
+            RuntimeError,
+            "reset_state needs reset, which is None",
+        ),
+        (
+            lambda rnn: torch.func.functional_call(
+                rnn, {"weight_l0": torch.zeros(8, 11)}, torch.randn(4, 2, 3)
+            ),
+            RuntimeError,
+            "weights must have shape [G * S, S / heads + F] = [32, 11], got [8, 11]",
+        ),
     ],
 )
 def test_arguments_of_a_call_are_checked(call, error, message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         call(cells.Sequence(formulas.LSTM, 3, 8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((3,), TypeError, "input must be a Tensor, got int"),
+        ((torch.zeros(3),), RuntimeError, "input must have shape [B, 3], got [3]"),
+        ((torch.zeros(2, 4),), RuntimeError, "input must have shape [B, 3], got [2, 4]"),
+        (
+            (torch.zeros(2, 3), torch.zeros(2, 8)),
+            TypeError,
+            "state must be a tuple of the cell's 2",
+        ),
+        (
+            (torch.zeros(2, 3), (torch.zeros(2, 8), torch.zeros(1, 8))),
+            RuntimeError,
+            "state: state 1 must have shape [2, 8], got [1, 8]",
+        ),
+    ],
+)
+def test_arguments_of_a_single_step_are_checked(arguments, error, message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        cells.Cell(formulas.LSTM, 3, 8)(*arguments)
+
+
+def test_dropout_of_one_layer_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"dropout=0.5 has no effect with num_layers=1"):
+        cells.LSTM(3, 8, dropout=0.5)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from cells_cases import CELLS
 
 from lltm import cells
 from lltm._compile import unavailable_reason
-from lltm.cells import _kernels, formulas
+from lltm.cells import _kernels, _prove, formulas
 from lltm.cells._prove import CHECKS, CheckError, equals_the_step
 
 pytestmark = pytest.mark.subprocess
@@ -41,3 +41,18 @@ def test_prove_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == len(CHECKS) + 1
     assert lines[-1] == f"gru: {len(CHECKS)} of {len(CHECKS)} checks passed"
     assert any("bfloat16" in line and "eager" in line and "passed" in line for line in lines)
+
+
+def test_prove_of_a_cell_without_kernels_does_not_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_kernels, "_of_definitions", {CELLS["gru"]: None})
+    checks = {name: CHECKS[name] for name in ("memory layouts", "torch.library.opcheck")}
+    monkeypatch.setattr(_prove, "CHECKS", checks)
+    proof = cells.prove(CELLS["gru"])
+    assert not proof.passed
+    layouts, opcheck, end = capsys.readouterr().out.splitlines()
+    assert "passed" in layouts
+    assert opcheck.endswith("the cell has no kernels")
+    assert "FAILED" in opcheck
+    assert end == "gru: 1 of 2 checks passed; there are NO KERNELS, the reference was checked"
