@@ -38,15 +38,17 @@ class Library:
 
     Attributes:
         path: where the library goes; objects are made beside it, and removed.
-        sources: files of C++.
+        sources: files of C++, and of CUDA.
         flags: beside :data:`FLAGS`, of the compiler.
         link_flags: of the linker.
+        nvcc: its command for a file of CUDA, without the file.
     """
 
     path: Path
     sources: Sequence[Path]
     flags: Sequence[str]
     link_flags: Sequence[str] = ()
+    nvcc: Sequence[str] = ()
 
     def compile(self) -> None:
         """Compile the sources, as many at a time as there are cores, and link.
@@ -56,8 +58,9 @@ class Library:
         """
         objects = [self.path.with_name(f"{source.stem}.o") for source in self.sources]
         include = [f"-I{path}" for path in _include_paths()]
+        host = [*compiler(), *FLAGS, *self.flags, *include]
         commands = [
-            [*compiler(), *FLAGS, *self.flags, *include, "-c", str(source), "-o", str(made)]
+            [*(self.nvcc if source.suffix == ".cu" else host), "-c", str(source), "-o", str(made)]
             for source, made in zip(self.sources, objects, strict=True)
         ]
         linked = self.path.with_name(f"{self.path.name}.{os.getpid()}")

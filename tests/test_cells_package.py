@@ -103,6 +103,13 @@ def test_what_is_no_cell_is_named(
     assert not Path("out").exists()
 
 
+def test_a_gpu_that_is_misspelt_is_named(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, out = f"{source}:DECAYING", source.parent / "out"
+    assert main(["build", target, "--out", str(out), "--cuda", "9.0;hopper"]) == 1
+    assert "--cuda: 'hopper' is no GPU architecture; write 9.0 or" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_without_a_compiler_it_says_what_to_install(
     source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

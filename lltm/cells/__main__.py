@@ -19,9 +19,15 @@ def main(arguments: list[str] | None = None) -> int:
     build.add_argument("target", metavar="FILE.py:NAME", help="a file, and the cell's name in it")
     build.add_argument("--out", type=Path, required=True, help="the folder the wheel goes to")
     build.add_argument("--version", default="0.1.0", help="the wheel's (default %(default)s)")
+    build.add_argument(
+        "--cuda",
+        metavar="ARCHITECTURES",
+        help="GPUs to compile CUDA kernels for, too: '9.0;12.0+PTX'; needs nvcc and no GPU",
+    )
     options = parser.parse_args(arguments)
     try:
-        print(Package.find(options.target, options.version).build(options.out))
+        package = Package.find(options.target, options.version, options.cuda)
+        print(package.build(options.out))
     except (PackageError, StepError, CompileError, OSError) as error:
         print(f"python -m lltm.cells build: {error}", file=sys.stderr)
         return 1

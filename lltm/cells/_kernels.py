@@ -1,4 +1,8 @@
-"""The kernels of a cell: compiled from its functor at first use, kept for every later process."""
+"""The kernels of a cell: compiled from its functor at first use, kept for every later process.
+
+Those for CUDA are a library of their own, compiled when the first CUDA tensor comes: it adds its
+kernels to the ops that the library for the CPU defines.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,10 @@ from pathlib import Path
 
 import torch
 
-from lltm import _compile, jit
+from lltm import _compile, _jit_cuda, jit
 from lltm._jit_cache import Cache, hash_of_sources
 from lltm._version import __version__
+from lltm.cells import _cuda
 from lltm.cells._definition import Definition
 from lltm.cells._functor import Functor, functor
 from lltm.cells._registration import register
@@ -25,6 +30,8 @@ HEADER = "cell.inc"
 LOADING = threading.RLock()
 _of_definitions: dict[Definition, str | None] = {}
 _of_functors: dict[Functor, str | None] = {}
+_on_cuda: dict[str, bool] = {}
+"""By namespace: whether the ops have CUDA kernels, where that was looked at."""
 _warned: set[str] = set()
 
 
@@ -33,47 +40,60 @@ def _report(message: str) -> None:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch's
-def namespace(definition: Definition) -> str | None:
-    """Where the cell's ops are in ``torch.ops``; None where the reference has to do."""
+def namespace(definition: Definition, device: str = "cpu") -> str | None:
+    """Where the cell's ops are in ``torch.ops``; None where the reference has to do.
+
+    Args:
+        definition: the cell.
+        device: ``cpu`` or ``cuda``, of the tensors.
+    """
     if definition not in _of_definitions:
         with LOADING:
             _of_definitions[definition] = _of_functor(definition)
-    return _of_definitions[definition]
+    found = _of_definitions[definition]
+    if found is None or device == "cpu":
+        return found
+    if found not in _on_cuda:
+        with LOADING:
+            if found not in _on_cuda:
+                _on_cuda[found] = _cuda_loaded(definition)
+    return found if _on_cuda[found] else None
 
 
-def prepare(cell: Definition) -> bool:
+def prepare(cell: Definition, device: torch.device | str = "cpu") -> bool:
     """Compile a cell now, and not when it is first called: a service would rather start slowly.
 
     Args:
         cell: what :func:`lltm.cells.define` returned.
+        device: of the tensors to come, ``cpu`` or ``cuda``.
 
     Returns:
         Whether it has kernels; where not, it runs step by step in PyTorch, and a warning says why.
     """
-    return namespace(cell) is not None
+    return namespace(cell, torch.device(device).type) is not None
 
 
-def attach(cell: Definition, library: Path | str) -> Definition:
-    """Use a library that ``python -m lltm.cells build`` made, and compile nothing.
+def attach(
+    cell: Definition, library: Path | str, cuda_library: Path | str | None = None
+) -> Definition:
+    """Use libraries that ``python -m lltm.cells build`` made, and compile nothing.
 
     Args:
         cell: the cell that the library was built from.
         library: its path.
+        cuda_library: that of its CUDA kernels, which are loaded where torch has CUDA.
 
     Returns:
         The cell.
 
     Raises:
-        ImportError: the library cannot be loaded, or another step or another lltm gave it.
+        ImportError: a library cannot be loaded, or another step or another lltm gave it.
     """
     made = functor(cell)
     namespace = f"lltm_cell_{made.digest}"
     with LOADING:
         if _of_functors.get(made) is None:
-            try:
-                torch.ops.load_library(library)
-            except OSError as error:
-                raise ImportError(f"{library} cannot be loaded: {error}") from None
+            _load(library)
             if not hasattr(getattr(torch.ops, namespace), "sequence"):
                 raise ImportError(
                     f"{library} was not built from this step of {cell.name} by lltm {__version__}; "
@@ -81,7 +101,17 @@ def attach(cell: Definition, library: Path | str) -> Definition:
                 )
             register(namespace, cell, made.saved)
             _of_functors[made] = namespace
+        if cuda_library is not None and torch.version.cuda is not None:
+            _load(cuda_library)
+            _on_cuda[namespace] = True
     return cell
+
+
+def _load(library: Path | str) -> None:
+    try:
+        torch.ops.load_library(library)
+    except OSError as error:
+        raise ImportError(f"{library} cannot be loaded: {error}") from None
 
 
 def _of_functor(definition: Definition) -> str | None:
@@ -102,42 +132,63 @@ def _loaded(definition: Definition, made: Functor) -> str | None:
         else:
             register(build.namespace, definition, made.saved)
             return build.namespace
-    if reason not in _warned:
-        _warned.add(reason)
+    _warn(definition, "", reason)
+    return None
+
+
+def _cuda_loaded(definition: Definition) -> bool:
+    reason = _jit_cuda.unavailable_reason()
+    if reason is None:
+        try:
+            build = CellBuild.of(definition, functor(definition), _jit_cuda.architectures())
+            torch.ops.load_library(build.finished_library())
+        except (_compile.CompileError, OSError, ImportError) as error:
+            reason = str(error)
+        else:
+            return True
+    _warn(definition, " on CUDA tensors", reason)
+    return False
+
+
+def _warn(definition: Definition, where: str, reason: str) -> None:
+    if (where + reason) not in _warned:
+        _warned.add(where + reason)
         warnings.warn(
-            f"lltm.cells computes {definition.name} step by step in PyTorch, several times slower "
-            f"than compiled: {reason}",
+            f"lltm.cells computes {definition.name} step by step in PyTorch{where}, several times "
+            f"slower than compiled: {reason}",
             RuntimeWarning,
             stacklevel=2,
         )
-    return None
 
 
 @dataclass(frozen=True)
 class CellBuild:
-    """The build of one functor for this torch and this processor.
+    """The build of one functor for this torch and this processor, or for GPUs.
 
     Attributes:
         title: the cell's name.
         made: its functor.
         directory: its folder in the cache, with all that the library depends on in its name.
+        images: the GPU programs to compile, such as ``sm_90``; none for the CPU's kernels.
     """
 
     title: str
     made: Functor
     directory: Path
+    images: tuple[str, ...] = ()
 
     @staticmethod
-    def of(definition: Definition, made: Functor) -> CellBuild:
+    def of(definition: Definition, made: Functor, images: tuple[str, ...] = ()) -> CellBuild:
         """In the cache of :mod:`lltm.jit`; Pythons that have the same torch share it."""
         key = "\n".join(
             (
                 *(made.text, torch.__version__, jit.processor(), *_compile.compiler()),
                 *(hash_of_sources(jit.source_directory()), *_compile.FLAGS),
+                *((str(_cuda.nvcc().resolve()), *images) if images else ()),
             )
         )
         name = f"lltm_cells_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-        return CellBuild(definition.name, made, jit.cache_directory() / name)
+        return CellBuild(definition.name, made, jit.cache_directory() / name, images)
 
     @property
     def namespace(self) -> str:
@@ -147,7 +198,8 @@ class CellBuild:
     @property
     def cache(self) -> Cache:
         """What is noted of the build."""
-        return Cache(self.directory, f"{self.namespace}.so", jit.source_directory())
+        half = "_cuda" if self.images else ""
+        return Cache(self.directory, f"{self.namespace}{half}.so", jit.source_directory())
 
     def finished_library(self) -> Path:
         """The library, compiled if it is not there whole.
@@ -176,16 +228,26 @@ class CellBuild:
         return library
 
     def _compile(self, library: Path) -> None:
-        _report(f"compiling {self.title} for this processor, once; takes about ten seconds")
+        target = ", ".join(self.images) or "this processor"
+        about = "a minute" if self.images else "ten seconds"
+        _report(f"compiling {self.title} for {target}, once; takes about {about}")
         start = time.perf_counter()
         header = self.directory / HEADER
         header.write_text(self.made.text, encoding="utf-8")
-        flags = [*functor_flags(self.made, self.namespace, header), *jit.kernel_flags()]
-        csrc = jit.source_directory()
-        sources = [csrc / name for name in (BINDING, *jit.kernel_sources())]
+        flags = functor_flags(self.made, self.namespace, header)
         with jit.watched():
-            _compile.Library(library, sources, flags, jit.exports()).compile()
+            if self.images:
+                _cuda.compile_library(library, flags, self.images, jit.exports())
+            else:
+                _compile_for_processor(library, flags)
         _report(f"{self.title} is ready after {time.perf_counter() - start:.1f} s")
+
+
+def _compile_for_processor(library: Path, flags: list[str]) -> None:
+    csrc = jit.source_directory()
+    sources = [csrc / name for name in (BINDING, *jit.kernel_sources())]
+    flags = [*flags, *jit.kernel_flags()]
+    _compile.Library(library, sources, flags, jit.exports()).compile()
 
 
 def functor_flags(made: Functor, namespace: str, header: Path) -> list[str]:

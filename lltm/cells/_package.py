@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import torch
 
 from lltm import _compile, jit
 from lltm._version import __version__
+from lltm.cells import _cuda
 from lltm.cells._definition import Definition
 from lltm.cells._functor import functor
 from lltm.cells._kernels import BINDING, HEADER, functor_flags
@@ -45,7 +46,7 @@ from lltm.cells import attach
 
 from {package}.step import {name}
 
-cell = attach({name}, Path(__file__).with_name("{library}"))
+cell = attach({name}{libraries})
 {alias}'''
 _METADATA = """\
 Metadata-Version: 2.1
@@ -76,19 +77,21 @@ class Package:
         name: the cell's name there.
         cell: the cell.
         release: the wheel's version.
+        images: the GPU programs beside the CPU's kernels, such as ``sm_90``.
     """
 
     source: Path
     name: str
     cell: Definition
     release: str
+    images: tuple[str, ...] = ()
 
     @staticmethod
-    def find(target: str, release: str) -> Package:
-        """From ``FILE.py:NAME``.
+    def find(target: str, release: str, architectures: str | None = None) -> Package:
+        """From ``FILE.py:NAME``, for the processor and, where named, for GPUs: ``9.0;12.0+PTX``.
 
         Raises:
-            PackageError: there is no such file, or no cell of that name in it.
+            PackageError: there is no such file, no cell of that name in it, or no such GPU.
         """
         file, _, name = target.rpartition(":")
         source = Path(file)
@@ -108,7 +111,11 @@ class Package:
                 f"{name} in {source} must be what lltm.cells.define() returns, got "
                 f"{type(cell).__name__}; cells there: {', '.join(has) or 'none'}"
             )
-        return Package(source, name, cell, release)
+        try:
+            images = () if architectures is None else _cuda.images(architectures)
+        except ValueError as error:
+            raise PackageError(f"--cuda: {error}") from None
+        return Package(source, name, cell, release, images)
 
     @property
     def module(self) -> str:
@@ -119,6 +126,11 @@ class Package:
     def library(self) -> str:
         """The library's file name."""
         return f"lib{self.module}{'.dylib' if sys.platform == 'darwin' else '.so'}"
+
+    @property
+    def libraries(self) -> list[str]:
+        """The file names: the library's, and that of the one with the CUDA kernels."""
+        return [self.library, *([f"lib{self.module}_cuda.so"] if self.images else [])]
 
     def build(self, out: Path) -> Path:
         """Compile the library and write the wheel.
@@ -136,11 +148,11 @@ class Package:
             raise _compile.CompileError(reason)
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="lltm-cell-") as folder:
-            library = Path(folder) / self.library
-            self._compile(library)
-            return _write_wheel(self, out, library.read_bytes())
+            compiled = [Path(folder) / name for name in self.libraries]
+            self._compile(*compiled)
+            return _write_wheel(self, out, compiled)
 
-    def _compile(self, library: Path) -> None:
+    def _compile(self, library: Path, cuda_library: Path | None = None) -> None:
         csrc, made = jit.source_directory(), functor(self.cell)
         header = library.with_name(HEADER)
         header.write_text(made.text, encoding="utf-8")
@@ -152,10 +164,12 @@ class Package:
         ]
         link = [*jit.exports(), *(LINUX_LINK_FLAGS if sys.platform.startswith("linux") else ())]
         with jit.watched():
+            if cuda_library is not None:
+                _cuda.compile_library(cuda_library, flags, self.images, link)
             _compile.Library(library, [csrc / name for name in SOURCES], flags, link).compile()
 
 
-def _write_wheel(package: Package, out: Path, library: bytes) -> Path:
+def _write_wheel(package: Package, out: Path, libraries: Sequence[Path]) -> Path:
     tag = f"py3-none-{re.sub(r'[-.]', '_', sysconfig.get_platform())}"
     module = package.module
     info = f"{module}-{package.release}.dist-info"
@@ -164,7 +178,7 @@ def _write_wheel(package: Package, out: Path, library: bytes) -> Path:
         "version": __version__,
         "package": module,
         "name": package.name,
-        "library": package.library,
+        "libraries": "".join(f', Path(__file__).with_name("{path.name}")' for path in libraries),
         "alias": f"__all__ = [{', '.join(sorted({repr('cell'), repr(package.name)}))}]\n",
         "distribution": module.replace("_", "-"),
         "release": package.release,
@@ -174,7 +188,7 @@ def _write_wheel(package: Package, out: Path, library: bytes) -> Path:
     files = {
         f"{module}/__init__.py": _INIT.format(**words).replace("'", '"').encode(),
         f"{module}/step.py": package.source.read_bytes(),
-        f"{module}/{package.library}": library,
+        **{f"{module}/{path.name}": path.read_bytes() for path in libraries},
         f"{info}/METADATA": _METADATA.format(**words).encode(),
         f"{info}/WHEEL": _WHEEL.format(**words).encode(),
     }

@@ -36,6 +36,7 @@ class Problem:
         features: F.
         state: S.
         dtype: of every tensor.
+        device: of every tensor.
     """
 
     cell: Definition
@@ -44,6 +45,7 @@ class Problem:
     features: int = 7
     state: int = 20
     dtype: torch.dtype = torch.float64
+    device: str = "cpu"
 
     def arguments(self, reset: bool = True) -> Arguments:
         """Values of the dtype, the same ones every time; states are positive, as a normaliser is.
@@ -56,7 +58,7 @@ class Problem:
 
         def drawn(*sizes: int) -> Tensor:
             values = torch.rand(*sizes, generator=generator, dtype=torch.float64)
-            return values.to(self.dtype)
+            return values.to(self.device, self.dtype)
 
         width = state // cell.heads + self.features
         states = (cell.states, self.batch, state)
@@ -72,6 +74,8 @@ class Problem:
 
 
 Function = Callable[[Arguments], tuple[Tensor, Tensor]]
+Check = Callable[..., str]
+"""``check(cell, device)``: what was measured or compared; raises where it does not pass."""
 
 
 def results(function: Function, arguments: Arguments) -> list[Tensor]:
@@ -119,9 +123,11 @@ def _error(actual: Sequence[Tensor], exact: Sequence[Tensor], dtype: torch.dtype
 # Checks -----------------------------------------------------------------------------------------
 
 
-def equals_the_step(cell: Definition, dtype: torch.dtype, reset: bool) -> str:
+def equals_the_step(
+    cell: Definition, device: str = "cpu", *, dtype: torch.dtype, reset: bool
+) -> str:
     """Outputs and gradients are those of the step; returns how far they and eager's are off."""
-    given = Problem(cell, dtype=dtype).arguments(reset)
+    given = Problem(cell, dtype=dtype, device=device).arguments(reset)
     wide = [each.double() for each in given.tensors() if each is not None]
     exact = results(_of_reference(cell), _with(given, wide))
     found = _error(results(_of_kernels(cell), given), exact, dtype)
@@ -139,9 +145,9 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def takes_any_layout(cell: Definition) -> str:
+def takes_any_layout(cell: Definition, device: str = "cpu") -> str:
     """The same bits however the arguments lie in memory."""
-    given = Problem(cell).arguments()
+    given = Problem(cell, device=device).arguments()
     expected = run(cell, given)
     for name, layout in LAYOUTS.items():
         tensors = [layout(each) for each in given.tensors() if each is not None]
@@ -151,32 +157,34 @@ def takes_any_layout(cell: Definition) -> str:
     return ", ".join(LAYOUTS)
 
 
-def _checked_by_autograd(check: Callable[..., bool], cell: Definition, **options: Any) -> str:
-    given = Problem(cell, steps=3, batch=2, features=2, state=4).arguments()
+def _checked_by_autograd(
+    check: Callable[..., bool], cell: Definition, device: str, **options: Any
+) -> str:
+    given = Problem(cell, steps=3, batch=2, features=2, state=4, device=device).arguments()
     leaves = [each.requires_grad_() for each in given.tensors() if each is not None]
     check(lambda *tensors: run(cell, _with(given, tensors)), leaves, **options)
     return f"{sum(each.numel() for each in leaves)} inputs"
 
 
-def gradcheck(cell: Definition) -> str:
+def gradcheck(cell: Definition, device: str = "cpu") -> str:
     """First derivatives are those of finite differences."""
-    return _checked_by_autograd(torch.autograd.gradcheck, cell)
+    return _checked_by_autograd(torch.autograd.gradcheck, cell, device)
 
 
-def gradgradcheck(cell: Definition) -> str:
+def gradgradcheck(cell: Definition, device: str = "cpu") -> str:
     """Second derivatives, too."""
-    return _checked_by_autograd(torch.autograd.gradgradcheck, cell, fast_mode=True)
+    return _checked_by_autograd(torch.autograd.gradgradcheck, cell, device, fast_mode=True)
 
 
-def forward_mode(cell: Definition) -> str:
+def forward_mode(cell: Definition, device: str = "cpu") -> str:
     """Forward-mode derivatives, too."""
     options = {"check_forward_ad": True, "check_backward_ad": False, "fast_mode": True}
-    return _checked_by_autograd(torch.autograd.gradcheck, cell, **options)
+    return _checked_by_autograd(torch.autograd.gradcheck, cell, device, **options)
 
 
-def vmap(cell: Definition) -> str:
+def vmap(cell: Definition, device: str = "cpu") -> str:
     """Mapped over inputs, and over weights."""
-    given = Problem(cell).arguments(reset=False)
+    given = Problem(cell, device=device).arguments(reset=False)
 
     def output(input: Tensor, weights: Tensor) -> Tensor:
         tensors = (input, weights, *(t for t in given.tensors()[2:] if t is not None))
@@ -194,9 +202,9 @@ def vmap(cell: Definition) -> str:
     return "inputs, weights"
 
 
-def same_bits_on_any_threads(cell: Definition) -> str:
+def same_bits_on_any_threads(cell: Definition, device: str = "cpu") -> str:
     """One thread and four give the same bits, twice."""
-    given = Problem(cell, steps=12, batch=65, features=33, state=132, dtype=torch.float32)
+    given = Problem(cell, 12, 65, 33, 132, torch.float32, device)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -211,12 +219,12 @@ def same_bits_on_any_threads(cell: Definition) -> str:
     return "1 and 4 threads"
 
 
-def opcheck(cell: Definition) -> str:
+def opcheck(cell: Definition, device: str = "cpu") -> str:
     """Torch's own checks of a custom op."""
-    namespace = _kernels.namespace(cell)
+    namespace = _kernels.namespace(cell, device)
     if namespace is None:
         raise CheckError("the cell has no kernels")
-    given = Problem(cell, dtype=torch.float32).arguments()
+    given = Problem(cell, dtype=torch.float32, device=device).arguments()
     for each in given.tensors():
         if each is not None:
             each.requires_grad_()
@@ -224,9 +232,9 @@ def opcheck(cell: Definition) -> str:
     return ", ".join(torch.library.opcheck(op, given.in_order()))
 
 
-def compiles(cell: Definition) -> str:
+def compiles(cell: Definition, device: str = "cpu") -> str:
     """torch.compile traces it into one graph, and torch.export into a program."""
-    given = Problem(cell).arguments()
+    given = Problem(cell, device=device).arguments()
     tensors = tuple(each for each in given.tensors() if each is not None)
 
     class Module(torch.nn.Module):
@@ -242,7 +250,7 @@ def compiles(cell: Definition) -> str:
     return "torch.compile, torch.export"
 
 
-def _checks_of_values() -> dict[str, Callable[[Definition], str]]:
+def _checks_of_values() -> dict[str, Check]:
     return {
         f"forward, backward in {str(dtype).removeprefix('torch.')}{', with resets' * reset}": (
             partial(equals_the_step, dtype=dtype, reset=reset)
@@ -252,7 +260,7 @@ def _checks_of_values() -> dict[str, Callable[[Definition], str]]:
     }
 
 
-CHECKS: dict[str, Callable[[Definition], str]] = {
+CHECKS: dict[str, Check] = {
     **_checks_of_values(),
     "memory layouts": takes_any_layout,
     "first derivatives": gradcheck,
@@ -309,17 +317,17 @@ class Proof:
         return "\n".join([*lines, f"{self.cell}: {count} of {len(lines)} checks passed{end}"])
 
 
-def _row(name: str, check: Callable[[Definition], str], cell: Definition) -> Row:
+def _row(name: str, check: Check, cell: Definition, device: str) -> Row:
     start = time.perf_counter()
     try:
-        result, finding = "passed", check(cell)
+        result, finding = "passed", check(cell, device)
     except Exception as error:
         result = "FAILED"
         finding = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
     return Row(name, result, finding, time.perf_counter() - start)
 
 
-def prove(cell: Definition) -> Proof:
+def prove(cell: Definition, device: torch.device | str = "cpu") -> Proof:
     """Put a cell's kernels through the checks of the cells that ship, and print a table.
 
     Forward and every gradient in each dtype, with and without resets, against the step in float64
@@ -329,11 +337,13 @@ def prove(cell: Definition) -> Proof:
 
     Args:
         cell: what :func:`lltm.cells.define` returned. Its states are tried with positive values.
+        device: whose kernels, ``cpu`` or ``cuda``.
 
     Returns:
         The table's rows; ``passed`` is whether the cell has kernels and all checks passed.
     """
-    kernels = _kernels.namespace(cell) is not None
-    proof = Proof(cell.name, kernels, tuple(_row(n, check, cell) for n, check in CHECKS.items()))
+    kernels = _kernels.prepare(cell, device)
+    rows = (_row(name, check, cell, str(device)) for name, check in CHECKS.items())
+    proof = Proof(cell.name, kernels, tuple(rows))
     print(proof)
     return proof

@@ -12,6 +12,9 @@ from lltm.cells import _contract, _kernels, _reference
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
 
+KERNELS = ("cpu", "cuda")
+"""The devices that there are kernels for."""
+
 
 def run(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
     """The hidden states ``[T, B, S]`` and the last states ``[N, B, S]``."""
@@ -20,7 +23,7 @@ def run(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
         with torch.autocast(device, enabled=False):
             return run(definition, autocast(arguments, device))
     _contract.check(definition, arguments)
-    namespace = _kernels.namespace(definition) if device == "cpu" else None
+    namespace = _kernels.namespace(definition, device) if device in KERNELS else None
     if namespace is None:
         return _reference.sequence(definition, arguments)
     op = getattr(torch.ops, namespace).sequence.default

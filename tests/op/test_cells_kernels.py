@@ -31,7 +31,7 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     relu, tanh = formulas.RNN_RELU, formulas.RNN_TANH
     monkeypatch.setattr(_kernels, "_of_definitions", {relu: _kernels.namespace(tanh)})
     with pytest.raises(CheckError, match=r"an error of \S+ eps, eager has 0.0"):
-        equals_the_step(relu, torch.float64, reset=False)
+        equals_the_step(relu, dtype=torch.float64, reset=False)
 
 
 def test_prove_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:

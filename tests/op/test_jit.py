@@ -249,6 +249,8 @@ def test_what_keeps_the_cuda_kernels_from_being_built_is_told(
         machine.setattr(torch.cuda, "is_available", lambda: False)
     if what == "nvcc":
         machine.setattr(cpp_extension, "CUDA_HOME", None)
+        machine.delenv("CUDA_HOME", raising=False)
+        machine.setenv("PATH", "")
     assert reason in str(_jit_cuda.unavailable_reason())
 
 
