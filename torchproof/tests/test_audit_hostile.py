@@ -148,10 +148,11 @@ def word(at: int, value: int) -> bytes:
 
 
 INVALID = b"Metadata-Version: 2.1\nName: ext\nVersion: 1.0\nRequires-Dist: ??? torch\n"
+MACH_O, PE = b"\xcf\xfa\xed\xfe" + bytes(60), b"MZ" + bytes(60)
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "empty": (plain("ext.so", b""), "is no ELF library"),
-    "Mach-O": (plain("ext.so", b"\xcf\xfa\xed\xfe" + bytes(60)), "is a Mach-O library of macOS"),
-    "PE": (plain("ext.so", b"MZ" + bytes(60)), "is a library of Windows"),
+    "Mach-O": (plain("ext.so", MACH_O), "is a Mach-O library of macOS"),
+    "PE": (plain("ext.so", PE), "is a library of Windows"),
     "static": (plain("ext.so", b"!<arch>\n"), "is a static library"),
     "FIFO": (fifo, "is no regular file"),
     "device": (lambda _: Path("/dev/zero"), "is no regular file"),
@@ -159,6 +160,8 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no dynamic tags": (plain("ext.so", GOOD[:64] + bytes(112)), "it has no dynamic tags"),
     "a size of 2^40": (plain("ext.so", word(64 + 32, 1 << 40)), "end at byte 1,099,511,627,776"),
     "program headers far away": (plain("ext.so", word(32, 1 << 40)), "would end at byte"),
+    "wheel of macOS": (zipped(("ext.so", MACH_O)), "but ext.so, a Mach-O library of macOS"),
+    "wheel of Windows": (zipped(("ext.pyd", PE)), "but ext.pyd, a library of Windows"),
     "no zip": (plain(WHEEL, b"no zip"), "is no well-formed wheel"),
     "no wheel's name": (plain("ext.whl", b""), "is no well-formed wheel"),
     "encrypted": (patched_zip(6, 1), "is encrypted"),

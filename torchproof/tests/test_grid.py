@@ -304,7 +304,8 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         assert command.main(arguments) == 2
         output = capsys.readouterr().out
         assert output.startswith("error: ")
-        assert sentence in " ".join(output.split())
+        assert output.count("\n") == 1
+        assert sentence in output
 
 
 def test_a_list_names_wheels_and_how_they_are_used(tmp_path: Path) -> None:

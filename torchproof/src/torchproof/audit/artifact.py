@@ -33,6 +33,7 @@ class ArtifactError(TorchproofError):
 TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)(?:[_-][\w-]+)?(?:\.[0-9a-f]{8})?\.so[.\d]*")
 LIBRARY = re.compile(r".+\.so(?:\..*)?")
 METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+OTHER_LIBRARY = re.compile(r".+\.(?:dll|dylib|pyd)")
 # What else a file may be that somebody takes for a library of Linux, by how it begins.
 OTHER_FORMATS = {
     b"\xcf\xfa\xed\xfe": "a Mach-O library of macOS",
@@ -117,10 +118,14 @@ def _open(path: Path, scratch: Path) -> Artifact:
 
 
 def _format(path: Path) -> str:
+    other = _other_format(path)
+    return f"{other}{', ' if other else ''}no ELF library, wheel, .conda package or folder"
+
+
+def _other_format(path: Path) -> str:
     with path.open("rb") as stream:
         begin = stream.read(8)
-    known = (f"{text}, " for magic, text in OTHER_FORMATS.items() if begin.startswith(magic))
-    return f"{next(known, '')}no ELF library, wheel, .conda package or folder"
+    return next((text for magic, text in OTHER_FORMATS.items() if begin.startswith(magic)), "")
 
 
 def _shown(name: str) -> str:
@@ -135,16 +140,22 @@ def _libraries(root: Path, artifact: Path) -> tuple[Member, ...]:
         if LIBRARY.fullmatch(file.name) and not file.is_symlink() and is_elf(file)
     )
     if not members:
-        raise ArtifactError(f"{artifact} holds no ELF shared library; there is nothing to audit")
+        others = ((f, _other_format(f)) for f in sorted(root.rglob("*")) if f.is_file())
+        named = (f", but {_shown(f.name)}, {other}" for f, other in others if other)
+        raise ArtifactError(
+            f"{artifact} holds no ELF shared library{next(named, '')}; there is nothing to audit"
+        )
     return members
 
 
 def _wheel(path: Path, scratch: Path) -> Artifact:
     try:
         _, version, _, tags = parse_wheel_filename(path.name)
-        unpack.wheel(path, scratch, LIBRARY, METADATA)
+        unpack.wheel(path, scratch, LIBRARY, OTHER_LIBRARY, METADATA)
     except (InvalidWheelFilename, unpack.UnpackError) as error:
-        raise ArtifactError(f"{path} is no well-formed wheel: {error}; build it again") from error
+        raise ArtifactError(
+            f"{path} is no well-formed wheel: {error}; build or fetch it again"
+        ) from error
     torch = named_torch(version.local or "") or _pinned_torch(path, scratch)
     return Artifact(_shown(path.name), _libraries(scratch, path), tags, torch)
 
@@ -154,7 +165,7 @@ def _conda(path: Path, scratch: Path) -> Artifact:
         unpack.conda(path, scratch, LIBRARY)
     except unpack.UnpackError as error:
         raise ArtifactError(
-            f"{path} is no well-formed conda package: {error}; build it again"
+            f"{path} is no well-formed conda package: {error}; build or fetch it again"
         ) from error
     return Artifact(_shown(path.name), _libraries(scratch, path))
 
