@@ -102,7 +102,11 @@ def test_the_readmes_project_needs_nothing_else_to_be_checked(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("command", "missing"),
-    [(("release", "check"), "decay/version.py"), (("conda", "--write"), "[conda]")],
+    [
+        (("release", "check"), "decay/version.py"),
+        (("conda", "--write"), "[conda]"),
+        (("conda",), "recipe/recipe.yaml is not there"),
+    ],
 )
 def test_what_a_project_lacks_is_one_line(
     tmp_path: Path, command: tuple[str, ...], missing: str
@@ -110,5 +114,6 @@ def test_what_a_project_lacks_is_one_line(
     write(tmp_path, 'stable = { target = "2.10", headers = "2.13" }\n' + WHOLE)
     done = run(tmp_path, *command)
     assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    (line,) = (done.stdout + done.stderr).splitlines()
     assert missing in line
+    assert "Errno" not in line

@@ -6,11 +6,18 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rattler_build import JinjaConfig, PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
+from rattler_build import (
+    JinjaConfig,
+    PlatformConfig,
+    RattlerBuildError,
+    RenderConfig,
+    Stage0Recipe,
+    VariantConfig,
+)
 
 from torchproof.conda import variants
 from torchproof.conda.facts import RECIPE
-from torchproof.config import project
+from torchproof.config import ConfigError, project
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,19 +48,23 @@ def render(platform: str, extra: Iterable[Path] = ()) -> list[RenderedVariant]:
     Args:
         platform: conda's name of it, "linux-64".
         extra: variant files whose values replace those of the recipe's own.
+
+    Raises:
+        ConfigError: a file is not there, or rattler-build cannot read it.
     """
     chosen = PlatformConfig(
         target_platform=platform, build_platform=platform, host_platform=platform
     )
-    config = VariantConfig.from_files_with_context(
-        [variants.PATH, *extra], JinjaConfig(platform=chosen)
-    )
-    recipe = Stage0Recipe.from_file(RECIPE / "recipe.yaml")
+    try:
+        config = VariantConfig.from_files_with_context(
+            [variants.PATH, *extra], JinjaConfig(platform=chosen)
+        )
+        recipe = Stage0Recipe.from_file(RECIPE / "recipe.yaml")
+        rendered = recipe.render(config, RenderConfig(platform=chosen))
+    except RattlerBuildError as error:
+        raise ConfigError(f"recipe/ cannot be rendered: {' '.join(str(error).split())}") from error
     # An output that does not use a key comes once for each of its values.
-    unique = {
-        output(variant).key: variant
-        for variant in recipe.render(config, RenderConfig(platform=chosen))
-    }
+    unique = {output(variant).key: variant for variant in rendered}
     return sorted(unique.values(), key=lambda variant: _order(output(variant)))
 
 

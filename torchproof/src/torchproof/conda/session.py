@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchproof import config
-from torchproof.conda import build, channel, local
+from torchproof.conda import build, channel, local, variants
 from torchproof.conda import facts as conda_facts
 from torchproof.conda import targets as conda_targets
 from torchproof.conda.checks import PackageChecks, policies
@@ -103,10 +103,12 @@ def session(folder: Path, tool: str, native: bool, steps: Steps) -> Session:
     """Look at the machine.
 
     Raises:
+        ConfigError: the project has no conda packages, or no variant file.
         NoInterpreter: no CPython that can be packaged.
         NoCompiler: no g++.
         BuildFailed: the tool asked for is not there.
     """
+    _check_project()
     packages = build.packages(build.tool(tool), native)
     matrix = config.load()
     with steps.step("look for interpreters and compilers"):
@@ -114,3 +116,18 @@ def session(folder: Path, tool: str, native: bool, steps: Steps) -> Session:
         tools = local.toolchain(machine)
         targets = conda_targets.targets(matrix, machine)
     return Session(folder, tool, packages, matrix, conda_facts.load(), tools, targets, steps)
+
+
+def _check_project() -> None:
+    named = config.project().conda
+    if not (named.stable and named.tests):
+        raise config.ConfigError(
+            '[project] names no conda packages: add conda = { stable = "NAME", tests = "NAME-tests"'
+            " }, the names of recipe/recipe.yaml's outputs"
+        )
+    for path, remedy in (
+        (conda_facts.RECIPE / "recipe.yaml", "write it, or see what `torchproof init` makes"),
+        (variants.PATH, "make it from matrix.toml with `torchproof conda --write`"),
+    ):
+        if not path.is_file():
+            raise config.ConfigError(f"{path.relative_to(config.ROOT)} is not there; {remedy}")

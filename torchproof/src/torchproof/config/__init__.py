@@ -233,6 +233,8 @@ def conda(path: Path = PATH) -> CondaVariants:
 def version() -> str:
     """The version of the project's Python package."""
     path = project().version
+    if not (ROOT / path).is_file():
+        raise ConfigError(f"[project]: version names {path}, which is not there")
     found = re.search(r'__version__ = "([^"]+)"', (ROOT / path).read_text(encoding="utf-8"))
     if found is None:
         raise ConfigError(f'{path}: expected __version__ = "...", found none')

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchproof import config
 from torchproof.grid.wheel import GridError, Wheel, read_wheel
+from torchproof.machine.environments import printed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,8 +91,8 @@ def download(each: Released, folder: Path, processes: Processes) -> Wheel:
         found = sorted(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
         if not found:
             raise GridError(
-                f"line {each.line}: pip has no wheel of {each.wheel} for this Python: "
-                f"{ended.explain(LIMIT_S)}; see {folder / 'download.log'}"
+                f"line {each.line}: pip fetched no wheel of {each.wheel} for this Python: "
+                f"{ended.explain(LIMIT_S)}{printed(folder / 'download.log')}"
             )
     wheel = read_wheel(found[0])
     package = each.package or wheel.package

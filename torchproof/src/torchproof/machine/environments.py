@@ -339,10 +339,10 @@ class Maker:
         env = {**self.installer.env, **KEEP_BYTECODE}
         ended = self.processes.run(command, log=log, limit=LIMIT_S, cwd=self.folder, env=env)
         if not ended.ok:
-            raise EnvironmentFailed(f"{what}: {ended.explain(LIMIT_S)}{_printed(log)}")
+            raise EnvironmentFailed(f"{what}: {ended.explain(LIMIT_S)}{printed(log)}")
 
 
-def _printed(log: Path) -> str:
+def printed(log: Path) -> str:
     """What the last command of a log gave as its error, else its last line."""
     text = log.read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")[2]
     _, *lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]

@@ -61,6 +61,7 @@ def disagreements(dist: Path | None = None, tag: str | None = None) -> list[str]
 
 def entries() -> dict[str, dict[str, list[str]]]:
     """The changelog: its released versions, newest first, each with its sections."""
+    _check_changelog()
     document = keepachangelog.to_dict(str(CHANGELOG))
     return {
         version: {name: lines for name, lines in sections.items() if name != "metadata"}
@@ -74,11 +75,17 @@ def notes(version: str) -> str:
     Raises:
         ReleaseError: there is no such entry.
     """
+    _check_changelog()
     text = CHANGELOG.read_text(encoding="utf-8")
     found = re.search(rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     if found is None:
         raise ReleaseError(f"{CHANGELOG.name}: expected an entry [{version}], found none")
     return found.group(1).strip() + "\n"
+
+
+def _check_changelog() -> None:
+    if not CHANGELOG.is_file():
+        raise ReleaseError(f"{CHANGELOG.name} is not there; a release has an entry in it")
 
 
 def _of_file(path: Path) -> str | None:
