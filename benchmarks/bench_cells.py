@@ -1,14 +1,14 @@
-"""Each cell of ``lltm.cells`` against eager, ``torch.compile`` and torch's own module.
+"""Each cell of ``lltm.cells`` against eager, ``torch.compile``, JAX and torch's own module.
 
 Run by itself, for all cells or for those that are named::
 
-    pytest benchmarks/bench_cells.py --benchmark-json FILE
-    pytest benchmarks/bench_cells.py -k "lstm and 64x16"
+    nox -s bench -- --cells
+    nox -s bench -- --cells -k "gru and 64x16" --benchmark-json FILE
 
-One thread, float32. Each entrant is checked against eager before it is timed, and timed in rounds
-with the others: the n-th times of two entrants are of the same round, and their ratio is the figure
-to read. ``torch.compile`` unrolls the steps, which takes minutes, so it takes part up to 64 of them
-where ``--with-compile`` says so.
+One thread, float32. The LLTM races its hand-written functor, too. Each entrant is checked against
+eager before it is timed, and timed in rounds with the others: the n-th times of two entrants are of
+the same round, and their ratio is the figure to read. ``torch.compile`` unrolls the steps, which
+takes minutes, so it takes part up to 64 of them where ``--with-compile`` says so.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks import racing
+import lltm
+from benchmarks import jax_scan, racing
 from benchmarks.bench_race import REPLAY
+from benchmarks.not_here import NotHere
 from benchmarks.workloads import Call
 from lltm import cells
 from lltm.cells import _contract, _reference, formulas
@@ -41,8 +43,26 @@ MODULES: dict[str, Callable[..., nn.Module]] = {
 WORKS = ("inference", "training step")
 LONGEST_COMPILED = 64
 TOLERANCE = 1e-3
+GRADIENT = 0.5
+"""Of every hidden state."""
+
+UNROLLED = (1, 4)
+"""Steps of a turn of JAX's loop."""
 
 Run = Callable[[], tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """Who takes part.
+
+    Attributes:
+        result: the hidden states, to be checked.
+        call: what is timed.
+    """
+
+    result: Run
+    call: Call
 
 
 @dataclass(frozen=True)
@@ -79,13 +99,44 @@ class Heat:
             scalars=tuple(default for _, default in cell.scalars),
         )
 
-    def runs(self) -> dict[str, Run]:
-        """By entrant: what computes the hidden states."""
+    def entrants(self) -> dict[str, Entrant]:
+        """By name; without those that are not installed."""
         given = self.arguments()
+        runs = self._runs(given)
+        inference = self.work == "inference"
+        found = {
+            name: Entrant(run, run if inference else _training_step(run))
+            for name, run in runs.items()
+        }
+        for unroll in UNROLLED:
+            try:
+                found[f"jax {unroll}"] = self._of_jax(given, unroll)
+            except NotHere as reason:
+                print(f"\nnot run: jax {unroll}: {reason}")
+        return found
+
+    def _of_jax(self, given: _contract.Arguments, unroll: int) -> Entrant:
+        jax = jax_scan.started(1)
+        scan = jax_scan.Scan(jax, unroll, tuple(given.scalars), self.cell.name)
+        tensors = (given.input, given.weights, given.bias, *given.states)
+        arrays = [jax.dlpack.from_dlpack(tensor.detach()) for tensor in tensors]
+        call = functools.partial(scan.inference, *arrays)
+        if self.work != "inference":
+            output, *last = scan.inference(*arrays)
+            of_last = (jax.numpy.zeros_like(each) for each in last)
+            grads = (jax.numpy.full_like(output, GRADIENT), *of_last)
+            call = functools.partial(scan.training_step, grads, *arrays)
+        call()
+        return Entrant(lambda: (jax_scan.as_tensor(scan.inference(*arrays)[0]),), call)
+
+    def _runs(self, given: _contract.Arguments) -> dict[str, Run]:
+        """Torch's entrants: what computes the hidden states."""
         found: dict[str, Run] = {}
         if cells.prepare(self.cell):
             sequence: Any = functools.partial(cells.Sequence, self.cell)
             found["lltm.cells"] = self._of_module(sequence, given)
+        if self.cell == formulas.LLTM:
+            found["lltm.LLTMSequence"] = self._of_module(lltm.LLTMSequence, given)
         found["eager"] = lambda: (_reference.sequence(self.cell, given)[0],)
         if self.compile and self.shape[0] <= LONGEST_COMPILED:
             compiled: Any = torch.compile(lambda: _reference.sequence(self.cell, given))
@@ -118,23 +169,20 @@ class Heat:
 
 
 def _training_step(run: Run) -> Call:
-    grad = torch.full_like(run()[0], 0.5)
+    grad = torch.full_like(run()[0], GRADIENT)
     return lambda: run()[0].backward(grad)
 
 
 def race(heat: Heat, seconds: float) -> Mapping[str, list[float]]:
     """Seconds of every entrant, round by round."""
     torch.set_num_threads(1)
-    runs = heat.runs()
-    exact = runs["eager"]()[0].detach()
-    for name, run in runs.items():
-        miss = float((run()[0].detach() - exact).abs().max() / exact.abs().max())
+    entrants = heat.entrants()
+    exact = entrants["eager"].result()[0].detach()
+    for name, entrant in entrants.items():
+        miss = float((entrant.result()[0].detach() - exact).abs().max() / exact.abs().max())
         assert miss < TOLERANCE, f"{name} is off by {miss:.1e} of the largest element"
-    calls: dict[str, Call] = dict(runs)
-    if heat.work != "inference":
-        calls = {name: _training_step(run) for name, run in runs.items()}
     return racing.race(
-        {name: functools.partial(_repeated, call) for name, call in calls.items()},
+        {name: functools.partial(_repeated, each.call) for name, each in entrants.items()},
         seconds,
         racing.by_clock(time.process_time),
     )

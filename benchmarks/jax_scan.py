@@ -1,4 +1,4 @@
-"""The LLTM in JAX: `lax.scan` under `jit`, as a user of JAX writes it.
+"""A cell in JAX: `lax.scan` under `jit`, as a user of JAX writes it.
 
 XLA reads its number of threads when it starts, so that a process races one thread count.
 """
@@ -16,6 +16,7 @@ from cases import Arguments, cotangents
 from torch import Tensor
 from torch.utils import dlpack
 
+from benchmarks.jax_cells import SPLIT, STEPS, States
 from benchmarks.not_here import NotHere
 from benchmarks.workloads import BACKWARD, FORWARD, INFERENCE, TRAINING_STEP, Call, Foreign, Row
 
@@ -39,7 +40,7 @@ def start(threads: int) -> ModuleType:
     return jax
 
 
-def _started(threads: int) -> ModuleType:
+def started(threads: int) -> ModuleType:
     if not start.cache_info().currsize:
         return start(threads)
     hits = start.cache_info().hits
@@ -49,25 +50,29 @@ def _started(threads: int) -> ModuleType:
     return jax
 
 
-def scan(jax: ModuleType, unroll: int) -> Function:
-    """The sequence, of arrays in the op's order."""
+def scan(jax: ModuleType, name: str, unroll: int) -> Function:
+    """The sequence of a cell, of arrays in the op's order, to the output and the last states."""
+    cell, split = functools.partial(STEPS[name], jax), name in SPLIT
 
-    def sequence(input: Any, weights: Any, bias: Any, h: Any, c: Any, alpha: float) -> Any:
-        state = h.shape[1]
+    def sequence(input: Any, weights: Any, bias: Any, states: States, scalars: States) -> Any:
+        state = states[0].shape[1]
+        gates = weights.shape[0] // state
         # In 16 bits the gradient of the bias would be summed in 16 bits, and fail the check.
         wide = jax.numpy.promote_types(input.dtype, jax.numpy.float32)
-        projected = (input @ weights[:, state:].T).astype(wide) + bias.astype(wide)
+        of_input, of_recurrent = jax.numpy.split(bias, 2) if split else (bias, 0)
+        projected = (input @ weights[:, state:].T).astype(wide) + of_input.astype(wide)
         recurrent = weights[:, :state].T
 
-        def step(states: Any, z_input: Any) -> Any:
-            h, c = states
-            z_i, z_o, z_c = jax.numpy.split(z_input + h @ recurrent, 3, axis=-1)
-            c = c + jax.nn.elu(z_c, alpha) * jax.nn.sigmoid(z_i)
-            h = jax.numpy.tanh(c) * jax.nn.sigmoid(z_o)
-            return (h, c), h
+        def step(states: States, z_input: Any) -> Any:
+            share = states[0] @ recurrent + of_recurrent
+            shares = (z_input, share) if split else (z_input + share,)
+            z = (tuple(jax.numpy.split(each, gates, axis=-1)) for each in shares)
+            states = cell(*z, states, *scalars)
+            return states, states[0]
 
-        (h, c), output = jax.lax.scan(step, (h, c), projected.astype(input.dtype), unroll=unroll)
-        return output, h, c
+        projected = projected.astype(input.dtype)
+        states, output = jax.lax.scan(step, states, projected, unroll=unroll)
+        return output, *states
 
     return sequence
 
@@ -94,13 +99,15 @@ class Compiled:
 class Scan:
     """What is compiled for one number of steps to unroll."""
 
-    def __init__(self, jax: ModuleType, unroll: int, alpha: float) -> None:
-        sequence = scan(jax, unroll)
+    def __init__(
+        self, jax: ModuleType, unroll: int, scalars: tuple[float, ...], name: str = "lltm"
+    ) -> None:
+        sequence = scan(jax, name, unroll)
 
-        def pulled_back(input: Any, weights: Any, bias: Any, h: Any, c: Any) -> Any:
+        def pulled_back(input: Any, weights: Any, bias: Any, *states: Any) -> Any:
             # The initial state is a constant, as in the other competitors' rows.
             return jax.vjp(
-                lambda *asking: sequence(*asking, h, c, alpha),
+                lambda *asking: sequence(*asking, states, scalars),
                 input,
                 weights,
                 bias,
@@ -110,7 +117,10 @@ class Scan:
             outputs, pull_back = pulled_back(*arrays)
             return outputs, pull_back(grads)
 
-        self.inference = Compiled(jax, lambda *arrays: sequence(*arrays, alpha))
+        self.inference = Compiled(
+            jax,
+            lambda input, weights, bias, *states: sequence(input, weights, bias, states, scalars),
+        )
         self.forward = Compiled(jax, pulled_back)
         self.backward = Compiled(jax, lambda pull_back, grads: pull_back(grads))
         self.training_step = Compiled(jax, training_step)
@@ -122,14 +132,14 @@ _scans = functools.lru_cache(maxsize=4)(Scan)
 
 def problem(row: Row, arguments: Arguments, unroll: int) -> Foreign:
     """The row by `lax.scan`, unrolled by that many steps."""
-    jax = _started(row.threads)
-    scan = _scans(jax, unroll, arguments.alpha)
+    jax = started(row.threads)
+    scan = _scans(jax, unroll, (arguments.alpha,))
     arrays = [jax.dlpack.from_dlpack(tensor.detach()) for tensor in arguments.tensors()]
     if row.work == INFERENCE:
         return _foreign(lambda: scan.inference(*arrays), scan.inference)
     outputs, pull_back = scan.forward(*arrays)
     grads = tuple(
-        jax.dlpack.from_dlpack(grad) for grad in cotangents([_tensor(each) for each in outputs])
+        jax.dlpack.from_dlpack(grad) for grad in cotangents([as_tensor(each) for each in outputs])
     )
     if row.work == TRAINING_STEP:
         both = functools.partial(scan.training_step, grads, *arrays)
@@ -140,7 +150,7 @@ def problem(row: Row, arguments: Arguments, unroll: int) -> Foreign:
     timed = {FORWARD.name: scan.forward, BACKWARD.name: scan.backward}[row.work.name]
     return Foreign(
         forward,
-        lambda: [*map(_tensor, forward()[0]), *map(_tensor, backward())],
+        lambda: [*map(as_tensor, forward()[0]), *map(as_tensor, backward())],
         backward_call=backward,
         compile_seconds=timed.compile_seconds,
     )
@@ -150,7 +160,7 @@ def _foreign(call: Call, compiled: Compiled, **calls: Call) -> Foreign:
     call()
     return Foreign(
         call,
-        lambda: [_tensor(each) for each in _flat(call())],
+        lambda: [as_tensor(each) for each in _flat(call())],
         compile_seconds=compiled.compile_seconds,
         **calls,
     )
@@ -160,5 +170,5 @@ def _flat(found: Any) -> list[Any]:
     return [each for part in found for each in (_flat(part) if isinstance(part, tuple) else [part])]
 
 
-def _tensor(array: Any) -> Tensor:
+def as_tensor(array: Any) -> Tensor:
     return dlpack.from_dlpack(array).clone()

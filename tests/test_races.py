@@ -15,10 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import competitors, contest, floors, jax_scan, racing, workloads
+from benchmarks import bench_cells, competitors, contest, floors, jax_scan, racing, workloads
 from benchmarks.competitors import EAGER, OTHER, Competitor
 from benchmarks.not_here import NotHere
 from benchmarks.workloads import Problem, Row
+from lltm import cells
+from lltm.cells import _reference, formulas
 
 SEQUENCE = Row(SMALL["sequence"], torch.float32, 1, workloads.TRAINING_STEP)
 
@@ -298,6 +300,23 @@ def test_jax_computes_the_sequence_and_its_compile_time_is_kept(
     assert held.compile_seconds["jax 4"] > 0
     contest.weigh(held, list(held.competitors.values()))
     assert "jax 4" not in held.saved_bytes
+
+
+@pytest.mark.parametrize("cell", formulas.SHIPPED, ids=lambda cell: cell.name)
+def test_jax_computes_every_cell(cell: cells.Definition) -> None:
+    """Outputs and gradients of the step that a benchmark writes in JAX."""
+    pytest.importorskip("jax", reason="jax is not installed")
+    jax = jax_scan.started(1)
+    given = bench_cells.Heat(cell, (3, 2, 3, 8), "training step", False).arguments()
+    leaves = (given.input, given.weights, given.bias)
+    scan = jax_scan.Scan(jax, 1, tuple(given.scalars), cell.name)
+    arrays = [jax.dlpack.from_dlpack(each.detach()) for each in (*leaves, *given.states)]
+    expected, last = _reference.sequence(cell, given)
+    seeds = [torch.rand_like(each) for each in (expected, *last)]
+    wanted = torch.autograd.grad((expected, *last), leaves, seeds)
+    outputs, gradients = scan.training_step(tuple(map(jax.dlpack.from_dlpack, seeds)), *arrays)
+    actual = [jax_scan.as_tensor(each) for each in (*outputs, *gradients)]
+    torch.testing.assert_close(actual, [expected, *last, *wanted])
 
 
 @pytest.mark.parametrize("op", ["cell", "sequence"])
