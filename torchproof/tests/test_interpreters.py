@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -130,12 +131,35 @@ def test_it_is_compiled_as_named_and_against_the_root_given(
     program(tmp_path / "tree" / "configure", 'printf "%s\\n" "$@" > configured')
     program(tmp_path / "path" / "make", "exit 0")
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/usr/bin:/bin")
-    made = interpreters.build(name, tmp_path / "tree", tmp_path / "to", tmp_path, Path("root"))
+    root = tmp_path / "root"
+    made = interpreters.build(name, tmp_path / "tree", tmp_path / "to", tmp_path, root)
     assert made == tmp_path / "to" / "bin" / f"python{name}"
     configured = (tmp_path / "configured").read_text(encoding="utf-8").splitlines()
     assert f"--prefix={tmp_path / 'to'}" in configured
-    assert "CC=gcc --sysroot=root" in configured
     assert ("--disable-gil" in configured) == name.endswith("t")
+    assert links_with(next(x for x in configured if x.startswith("CC=")).split("=", 1)[1], root)
+
+
+def links_with(compiler: str, root: Path) -> bool:
+    """Whether a compiler takes the C library of `root`, and not its own machine's."""
+    folder = root / "usr" / "lib" / interpreters.of_this_machine().triplet
+    folder.mkdir(parents=True)
+    source, user = root / "planted.c", root / "user.c"
+    source.write_text("int only_there(void) { return 1; }\n", encoding="utf-8")
+    user.write_text("int only_there(void); int f(void) { return only_there(); }\n", "utf-8")
+    library = ["gcc", "-shared", "-nostdlib", str(source), "-o", str(folder / "libc.so")]
+    subprocess.run(library, check=True)
+    using = [*compiler.split(), "-shared", "-nostartfiles", "-Wl,--no-undefined", str(user)]
+    return not subprocess.run([*using, "-o", str(root / "out.so")], check=False).returncode
+
+
+def test_a_failed_program_is_named_with_its_first_error(tmp_path: Path) -> None:
+    failing = (
+        "echo 'a.c:1: error: no b' >&2; echo 'make: *** Waiting for unfinished jobs' >&2; exit 2"
+    )
+    program(tmp_path / "make", failing)
+    with pytest.raises(debian.NotOffered, match=r"make failed: a\.c:1: error: no b$"):
+        debian.run(tmp_path / "make")
 
 
 def test_links_of_unpacked_packages_name_their_own_files(tmp_path: Path) -> None:

@@ -72,12 +72,13 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
     """A program's output, run in a folder.
 
     Raises:
-        NotOffered: it failed; with its last line.
+        NotOffered: it failed; with the first line that has an error, or else its last.
     """
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
     if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
-        raise NotOffered(f"{command[0]} failed: {last}")
+        lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+        cause = next((line for line in lines if "error: " in line), lines[-1])
+        raise NotOffered(f"{command[0]} failed: {cause}")
     return done.stdout
 
 

@@ -108,7 +108,10 @@ def build(name: str, source: Path, target: Path, scratch: Path, root: Path | Non
     if Version(found[1].removesuffix("+")).is_prerelease:
         raise NotOffered(f"{source} holds the pre-release {found[1]}; rows run on released ones")
     kind = ["--disable-gil"] if name.endswith("t") else []
-    kind += [f"CC=gcc --sysroot={root}"] if root else []
+    if root:
+        # gcc looks beside itself before it looks in the sysroot: its own machine's C library.
+        libraries = root / "usr" / "lib" / of_this_machine().triplet
+        kind += [f"CC=gcc --sysroot={root} -B{libraries}"]
     shutil.rmtree(target, ignore_errors=True)
     for command in (
         [
