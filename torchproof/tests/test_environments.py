@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from torchproof.machine import environments
@@ -17,6 +19,11 @@ from torchproof.machine.environments import (
 )
 from torchproof.machine.inventory import Interpreter
 from torchproof.machine.processes import Processes
+
+from torchproof import config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 METADATA = (
     "filelock",
@@ -137,3 +144,49 @@ def test_pips_configuration_reaches_uv(tmp_path: Path) -> None:
         "UV_FIND_LINKS": "/srv/wheels",
         "UV_DEFAULT_INDEX": "https://example.invalid/simple",
     }
+
+
+@pytest.fixture
+def stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], tuple[str, ...]]:
+    """What the environments hold of a project, by its pyproject.toml and its groups."""
+
+    def read(pyproject: str, *groups: str) -> tuple[str, ...]:
+        (tmp_path / "pyproject.toml").write_text(pyproject, encoding="utf-8")
+        project = dataclasses.replace(config.project(), groups=groups, requires=("numpy",))
+        monkeypatch.setattr(environments, "ROOT", tmp_path)
+        monkeypatch.setattr(environments, "project", lambda: project)
+        return environments.requirements.__wrapped__()
+
+    return read
+
+
+def test_an_environment_holds_what_the_project_is_built_and_a_row_run_with(
+    stated: Callable[..., tuple[str, ...]],
+) -> None:
+    builds = '[build-system]\nrequires = ["scikit-build-core", "torch>=2.10"]\n'
+    found = stated(builds + '[dependency-groups]\ntest = ["hypothesis", "numpy"]\n', "test")
+    assert found[:3] == ("build", "pytest>=8", "pytest-xdist")
+    assert found[3:] == ("scikit-build-core", "hypothesis", "numpy")
+    assert "setuptools>=40.8.0" in stated("")
+
+
+def test_a_group_that_is_not_there_is_named(stated: Callable[..., tuple[str, ...]]) -> None:
+    with pytest.raises(config.ConfigError, match=r"groups, of pyproject.toml: .*'tests' not found"):
+        stated("", "tests")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "csrc/decay.cpp:3:1: error: expected initializer",
+        "fatal.cpp:1:10: fatal error: gone.h: No such file or directory",
+        "RuntimeError: The detected CUDA version mismatches",
+        "error: subprocess-exited-with-error",
+    ],
+)
+def test_a_log_gives_the_reason_of_a_failure(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "build.log"
+    log.write_text(f"$ before\nerror: old\n$ python -m build\nbegin\n{line}\nERROR Backend\n")
+    assert environments.printed(log) == f", {line}; see build.log"

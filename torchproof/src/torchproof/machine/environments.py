@@ -21,7 +21,7 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 
 from torchproof.audit.torches import find_torch
-from torchproof.config import HOST, PATH, ROOT, project, read_toml, series
+from torchproof.config import HOST, PATH, ROOT, ConfigError, project, read_toml, series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, text_hash, tool_hash, write_sealed
 from torchproof.machine import stubs
@@ -41,6 +41,11 @@ NVIDIA = re.compile(r"(nvidia|cuda|triton)(-|$)")
 CUDA_RUNTIME = "nvidia-cuda-runtime"
 STUBS = "machine/stubs.py"
 LIMIT_S = 900.0
+# What a row runs in its environment, and what PEP 517 has where a project states no build system.
+RUN_IN_IT = ("build", "pytest>=8", "pytest-xdist")
+SETUPTOOLS = ("setuptools>=40.8.0", "wheel")
+# How installers, compilers and Python begin the line that says why they failed.
+REASON = re.compile(r"^(error|cause):|: (fatal )?error: |^\w*Error: ", re.IGNORECASE)
 IMPORT_TORCH = "import torch; print(torch.__version__)"
 FREE_BYTES = 6 << 30
 # Many interpreters start in an environment, and most import torch: what one compiled serves them
@@ -153,14 +158,22 @@ def installer(python: Interpreter) -> Installer:
 
 @cache
 def requirements() -> tuple[str, ...]:
-    """What every environment of a project holds beside torch."""
+    """What every environment of a project holds beside torch.
+
+    Raises:
+        ConfigError: pyproject.toml lacks a dependency group that matrix.toml names.
+    """
     if not PATH.is_file():
         return ()
-    groups: tuple[str, ...] = ()
-    if project().groups:
-        stated = read_toml(ROOT / "pyproject.toml")["dependency-groups"]
-        groups = resolve(stated, *project().groups)
-    return (*groups, *project().requires)
+    path = ROOT / "pyproject.toml"
+    stated = read_toml(path) if path.is_file() else {}
+    builds = stated.get("build-system", {}).get("requires", SETUPTOOLS)
+    builds = [line for line in builds if Requirement(line).name != "torch"]
+    try:
+        groups = resolve(stated.get("dependency-groups", {}), *project().groups)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ConfigError(f"[project]: groups, of pyproject.toml: {error}") from error
+    return tuple(dict.fromkeys((*RUN_IN_IT, *builds, *groups, *project().requires)))
 
 
 def locked(torch: str) -> Lock | None:
@@ -346,6 +359,6 @@ def printed(log: Path) -> str:
     """What the last command of a log gave as its error, else its last line."""
     text = log.read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")[2]
     _, *lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
-    errors = [line for line in lines if line.lower().startswith(("error:", "cause:"))]
+    errors = [line for line in lines if REASON.search(line)]
     chosen = errors[:2] or lines[-1:]
     return "".join(f", {line}" for line in chosen) + f"; see {log.name}"

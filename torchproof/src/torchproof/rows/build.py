@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from torchproof.config import HOME, ROOT, Matrix, project, series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, sha256, source_hash, text_hash, write_sealed
+from torchproof.machine.environments import printed
 
 if TYPE_CHECKING:
     from torchproof.machine.environments import Environment
@@ -150,7 +151,7 @@ class Builder:
                 },
             )
         if not ended.ok:
-            raise BuildFailed(f"the compiler or its driver: {ended.explain()}")
+            raise BuildFailed(f"{ended.explain()}{printed(log)}")
         wheels = sorted(home.glob("*.whl"))
         if len(wheels) != 1:
             raise BuildFailed(f"expected one wheel, found {len(wheels)}")
