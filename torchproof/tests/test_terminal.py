@@ -47,6 +47,12 @@ def test_a_row_that_failed_is_printed_as_it_failed() -> None:
     assert MESSAGE in printed(lambda console: console.print(document.summary([failed()])))
 
 
+def test_a_failure_is_one_line_in_a_narrow_log() -> None:
+    output = io.StringIO()
+    Progress(Console(file=output, width=40)).finished(failed())
+    assert f": {MESSAGE}\n" in output.getvalue()
+
+
 def test_a_step_is_printed_as_it_is_named() -> None:
     def say(console: Console) -> None:
         Steps(console).say(MESSAGE, "red")

@@ -75,7 +75,8 @@ class Progress:
             self._bars.advance(self._all)
         status = Text(result.status, style=STYLES[result.status])
         reason = f": {result.reason}" if result.reason else ""
-        self._console.print(Text.assemble(f"{self._elapsed()} {result.id}: ", status, reason))
+        shown = Text.assemble(f"{self._elapsed()} {result.id}: ", status, reason)
+        self._console.print(shown, soft_wrap=True)
 
     def _elapsed(self) -> str:
         minutes, seconds = divmod(int(time.monotonic() - self._started), 60)
