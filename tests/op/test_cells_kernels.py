@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import pytest
 import torch
 from cells_cases import CELLS
@@ -9,7 +12,7 @@ from cells_cases import CELLS
 from lltm import cells
 from lltm._compile import unavailable_reason
 from lltm.cells import _kernels, _prove, formulas
-from lltm.cells._prove import CHECKS, CheckError, equals_the_step
+from lltm.cells._prove import CHECKS, CheckError, Problem, equals_the_step
 
 pytestmark = pytest.mark.subprocess
 
@@ -56,3 +59,42 @@ def test_prove_of_a_cell_without_kernels_does_not_pass(
     assert opcheck.endswith("the cell has no kernels")
     assert "FAILED" in opcheck
     assert end == "gru: 1 of 2 checks passed; there are NO KERNELS, the reference was checked"
+
+
+@pytest.mark.parametrize(
+    ("argument", "shape", "message"),
+    [
+        ("input", (5, 7), "input must have shape [T, B, F], got [5, 7]"),
+        ("states", (2, 5, 20), "states must have shape [N, B, S] with N = 1 and B = 5, got [2, 5"),
+        ("states", (5, 20), "states must have shape [N, B, S] with N = 1 and B = 5, got [5, 20]"),
+        ("states", (1, 5, 41), "S = 41 must be a multiple of heads = 2"),
+        ("bias", (1, 120), "bias must have shape [P * S] = [120], got [1, 120]"),
+        ("reset", (9, 4), "reset must be bool of shape [T, B] = [9, 5], got torch.bool [9, 4]"),
+    ],
+)
+def test_the_op_of_a_cell_refuses_shapes(argument: str, shape: tuple[int, ...], message) -> None:
+    """On meta tensors, where no kernel looks at them; the GRU's weights are [60, 27]."""
+    given = Problem(CELLS["gru"]).arguments()
+    bad = torch.zeros(shape, dtype=torch.bool if argument == "reset" else torch.float64)
+    broken = dataclasses.replace(given, **{argument: bad})
+    meta = [value.to("meta") if hasattr(value, "to") else value for value in broken.in_order()]
+    op = getattr(torch.ops, str(_kernels.namespace(CELLS["gru"]))).sequence
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        op(*meta)
+
+
+@pytest.mark.parametrize(
+    ("torch_version", "platform", "reason"),
+    [
+        ("2.9.1+cpu", "linux", "torch 2.9.1+cpu has no stable ABI; install torch 2.10 or newer"),
+        ("2.13.0", "win32", "kernels are compiled on Linux and macOS only"),
+    ],
+)
+def test_where_nothing_can_be_compiled_it_says_why(
+    monkeypatch: pytest.MonkeyPatch, torch_version: str, platform: str, reason: str
+) -> None:
+    monkeypatch.setattr("torch.__version__", torch_version)
+    monkeypatch.setattr("sys.platform", platform)
+    found = unavailable_reason()
+    monkeypatch.undo()
+    assert found == reason
