@@ -96,3 +96,10 @@ def test_the_choice_in_one_source_does_not_move_the_choice_in_another(tmp_path: 
     assert {m.name for m in chosen if m.file == "a.py"} <= {m.name for m in again}
     assert chosen != mutations.choose([*one, *other], 8, seed=4)
     assert not any(a.overlaps(b) for a in chosen for b in chosen if a is not b)
+
+
+def test_every_chosen_mutant_has_a_name_of_its_own(tmp_path: Path) -> None:
+    found = changes(tmp_path / "twice.py", "def padded(n):\n    return n // 4 * (n + 4)\n")
+    assert len({mutant.name for mutant in found}) < len(found)
+    names = [mutant.name for mutant in mutations.choose(found, 100, seed=1)]
+    assert len(set(names)) == len(names)

@@ -160,6 +160,8 @@ def choose(seed: int, parts: Iterable[Part], function: str = "") -> dict[int, Mu
 
 def build(chosen: dict[int, Mutant], *, resume: bool = False) -> dict[int, Mutant]:
     """Compile the C++ mutants in; those that the compiler takes, with all of Python's."""
+    if all(mutant.file.startswith("torchproof") for mutant in chosen.values()):
+        return chosen
     folder = HOME / "op"
     compiled = {number: m.name for number, m in chosen.items() if m.file.startswith("csrc")}
     taken, fresh = folder / "taken.json", f"{digest()} {sorted(compiled.items())}"

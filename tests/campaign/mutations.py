@@ -251,7 +251,7 @@ def _python_mutants(node: Node) -> Iterator[str]:
 
 
 def choose(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
-    """A sample without overlaps; a change of one source leaves the choice in the others."""
+    """A sample without overlaps or equal names; a change of one source moves no other's choice."""
 
     def rank(mutant: Mutant) -> bytes:
         return hashlib.sha256(f"{seed} {mutant.name}".encode()).digest()
@@ -260,7 +260,8 @@ def choose(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
     for mutant in sorted(mutants, key=rank):
         if len(chosen) == count:
             break
-        if not any(mutant.overlaps(other) for other in chosen):
+        # Outcomes are kept by name, and a line may have two places of one.
+        if not any(mutant.overlaps(other) or mutant.name == other.name for other in chosen):
             chosen.append(mutant)
     return chosen
 
