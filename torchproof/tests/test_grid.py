@@ -16,7 +16,7 @@ from torchproof.grid import document, predict, released, second
 from torchproof.grid.built import bindings
 from torchproof.grid.prober import Prober
 from torchproof.grid.session import Grid, Line, lines
-from torchproof.grid.table import markdown, words
+from torchproof.grid.table import details, markdown, words
 from torchproof.grid.trials import (
     ABORTS,
     FAILS,
@@ -372,6 +372,28 @@ def test_a_table_marks_what_was_not_predicted(tmp_path: Path) -> None:
     shown = markdown(grid(tmp_path))
     assert "| `decay==1` | refuses | **" in shown
     assert "**wrong; 1 of 1 libraries load; not as predicted**" in shown
+
+
+def test_the_terminal_gives_the_reason_of_what_was_not_predicted_alone(tmp_path: Path) -> None:
+    (line,) = grid(tmp_path).lines
+    assert details(line).plain.splitlines() == [
+        "decay==1 in torch 2.10.0: refuses",
+        "decay==1 in torch 2.13.0: wrong; 1 of 1 libraries load; not as predicted",
+        "  the package: predicted works, every symbol is there",
+        "  found: wrong ValueError: 0.25",
+    ]
+
+
+def test_a_grid_that_is_not_as_predicted_fails_the_command_and_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command.GridSession, "run", lambda _: (grid(tmp_path), []))
+    page = tmp_path / "page.md"
+    (tmp_path / "given").mkdir()
+    wheel = make_wheel(tmp_path / "given", "decay", "")
+    assert command.main([str(wheel), "--write", str(page)]) == 1
+    assert "2 cells, 1 not as predicted, 0 not run; written to" in capsys.readouterr().out
+    assert f"torchproof grid {wheel} --write {page}" in page.read_text()
 
 
 def test_a_page_has_its_picture_its_data_and_who_was_right(tmp_path: Path) -> None:

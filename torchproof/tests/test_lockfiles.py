@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 from torchproof.machine import lockfiles, vulnerabilities
 from torchproof.machine.lockfiles import LockError, Pin, parse, read, split
+
+from torchproof import config
 
 A, B = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 TEXT = f"""# a comment
@@ -96,3 +100,27 @@ def test_what_was_not_audited_is_not_run(
     assert status == code
     assert lines[0].startswith(start)
     assert len(lines) == 1
+
+
+def test_every_lock_is_audited_and_the_worst_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {"common.txt": [SOUND], "torch-2.10.0.txt": [SOUND, BROKEN]}
+    for name in found:
+        (tmp_path / name).touch()
+
+    def audit(file: Path) -> subprocess.CompletedProcess[str]:
+        output = json.dumps({"dependencies": found[file.name]})
+        return subprocess.CompletedProcess([], 1, output, "")
+
+    monkeypatch.setattr(vulnerabilities, "audit", audit)
+    monkeypatch.setattr(config, "ROOT", tmp_path.parent)
+    project = dataclasses.replace(config.project(), locks=tmp_path.name)
+    monkeypatch.setattr(config, "project", lambda: project)
+    monkeypatch.setattr("sys.argv", ["vulnerabilities"])
+    assert vulnerabilities.main() == 1
+    out = capsys.readouterr().out
+    assert "common.txt: passed: 1 packages" in out
+    assert "torch-2.10.0.txt: rich 1: PYSEC-1: failed, fixed in 2" in out
+    monkeypatch.setattr("sys.argv", ["vulnerabilities", "--accept=PYSEC-1=not used"])
+    assert vulnerabilities.main() == 0

@@ -7,11 +7,14 @@ import json
 from pathlib import Path
 
 import pytest
+from torchproof.lock import BusyError
+from torchproof.machine.debian import NotOffered
 from torchproof.machine.inventory import Interpreter, Machine
 from torchproof.machine.sample_processors import AMX
 from torchproof.report import proofs
 from torchproof.rows import results
 from torchproof.rows.plan import Placed, expand, place
+from torchproof.rows.results import begin
 
 from torchproof import config
 from torchproof import matrix as tool
@@ -191,3 +194,51 @@ def test_a_list_says_once_what_is_missing_for_how_many_rows(
     counts = [int(line.split()[2]) for line in reasons]
     assert len(reasons) == len({line.split(" x ")[1] for line in reasons})
     assert sum(counts) == sum(line.split()[-1:] == ["no"] for line in lines) > len(reasons) > 0
+
+
+# Runs that end early -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "message"),
+    [
+        (KeyboardInterrupt(), tool.INTERRUPTED, "what is proven is kept; go on with --resume"),
+        (BusyError("another run is at work in build"), 2, "error: another run is at work in build"),
+        (
+            OSError(28, "No space left on device"),
+            2,
+            "finished rows are kept: fix this, then continue with --resume",
+        ),
+    ],
+    ids=["interrupt", "busy", "full disk"],
+)
+def test_a_run_that_ends_early_says_what_is_kept(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ended: BaseException,
+    code: int,
+    message: str,
+) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise ended
+
+    monkeypatch.setattr(tool, "run", run)
+    assert tool.main(ROWS) == code
+    assert message in " ".join(capsys.readouterr().out.split())
+    assert not (folder / "report.json").exists()
+
+
+def test_what_emulates_a_row_and_is_not_to_be_had_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fetch(*_: object) -> None:
+        raise NotOffered("there is no apt-get on PATH")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))  # where nothing was fetched before
+    monkeypatch.setattr(tool.emulation, "fetch", fetch)
+    monkeypatch.setattr(tool, "run", lambda placed, *_, **__: tuple(begin(p.row) for p in placed))
+    assert tool.main(["--tier", "nightly", "--select", "platform=linux-aarch64", "--strict"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "fetching CPython" in out
+    assert "not fetched: there is no apt-get on PATH" in out

@@ -6,10 +6,11 @@ import json
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.release import sbom, tags, version
+from torchproof.release import platforms, sbom, tags, version
 from torchproof.release.__main__ import hold, main
 from torchproof.release.build import differences, epoch, export
 from torchproof.release.version import ReleaseError
@@ -18,8 +19,6 @@ from wheel.wheelfile import WheelFile
 from torchproof import config
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Toolchain
 
 METADATA = "Metadata-Version: 2.4\nName: decay\nVersion: 0.1.0\nRequires-Dist: torch>=2.10\n"
@@ -200,3 +199,30 @@ def test_what_builds_a_wheel_needs_no_posix() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "windows-x86_64" in {row["name"] for row in json.loads(done.stdout)}
+
+
+ALIKE = "decay-0.1.0-py3-none-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (["decay-0.1.0.tar.gz", ALIKE], []),
+        ([ALIKE], ["dist: there is no sdist"]),
+        (
+            ["decay-0.1.0.tar.gz"],
+            ["dist: expected a wheel for manylinux_2_28_x86_64 or older systems, found none"],
+        ),
+        (
+            ["decay-0.1.0.tar.gz", "decay-0.1.0-py3-none-manylinux_2_34_x86_64.whl"],
+            [
+                "dist: expected a wheel for manylinux_2_28_x86_64 or older systems, found "
+                "manylinux_2_34_x86_64"
+            ],
+        ),
+    ],
+)
+def test_a_release_has_an_sdist_and_a_wheel_for_each_proven_platform(
+    names: list[str], missing: list[str]
+) -> None:
+    assert platforms.missing(config.load(), map(Path, names)) == missing
