@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import re
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from cells_cases import CELLS, DECAYING
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name the field gives it
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils.checkpoint import checkpoint
 
 import lltm
 from lltm import cells
@@ -361,12 +364,72 @@ def test_dtypes(name: str, dtype: torch.dtype) -> None:
     cases.assert_close(output, exact.to(dtype), name)
 
 
-def test_autocast() -> None:
-    rnn = cells.Sequence(formulas.SLSTM, 3, 8)
+@EACH_CELL
+def test_autocast(name: str) -> None:
+    """Everything in bfloat16, as torch casts for its own recurrent cells; gradients in float32."""
+    torch.manual_seed(0)
+    rnn = cells.Sequence(CELLS[name], 3, 8)
+    low = cells.Sequence(CELLS[name], 3, 8, dtype=torch.bfloat16)
+    low.load_state_dict(rnn.state_dict())
     x = torch.randn(4, 2, 3)
     with torch.autocast("cpu", torch.bfloat16):
         output, states = rnn(x)
-    assert output.dtype == states[0].dtype == torch.bfloat16
+    expected = low(x.bfloat16())
+    assert torch.equal(output, expected[0])
+    for state, same in zip(states, expected[1], strict=True):
+        assert torch.equal(state, same)
+    output.sum().backward()
+    expected[0].sum().backward()
+    for parameter, same in zip(rnn.parameters(), low.parameters(), strict=True):
+        assert parameter.grad.dtype == torch.float32
+        assert torch.equal(parameter.grad, same.grad.float())
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@EACH_CELL
+def test_checkpoint(name: str, use_reentrant: bool) -> None:
+    torch.manual_seed(0)
+    rnn = cells.Sequence(CELLS[name], 3, 8)
+    x = torch.randn(4, 2, 3, requires_grad=True)
+    checkpoint(lambda x: rnn(x)[0], x, use_reentrant=use_reentrant).sum().backward()
+    (expected,) = torch.autograd.grad(rnn(x)[0].sum(), x)
+    assert torch.equal(x.grad, expected)
+
+
+@EACH_CELL
+def test_inference_mode(name: str) -> None:
+    torch.manual_seed(0)
+    rnn = cells.Sequence(CELLS[name], 3, 8)
+    x = torch.randn(4, 2, 3)
+    expected, _ = rnn(x)
+    with torch.inference_mode():
+        output, _ = rnn(x)
+    assert output.is_inference()
+    assert torch.equal(output.clone(), expected)
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+@EACH_CELL
+def test_copies(name: str, how: str) -> None:
+    torch.manual_seed(0)
+    rnn = cells.Sequence(CELLS[name], 3, 8, num_layers=2)
+    copied = copy.deepcopy(rnn) if how == "deepcopy" else pickle.loads(pickle.dumps(rnn))
+    x = torch.randn(4, 2, 3)
+    assert torch.equal(rnn(x)[0], copied(x)[0])
+    assert repr(rnn) == repr(copied)
+
+
+@EACH_CELL
+def test_backward_twice_and_after_a_change_in_place(name: str) -> None:
+    torch.manual_seed(0)
+    rnn = cells.Sequence(CELLS[name], 3, 8)
+    loss = rnn(torch.randn(4, 2, 3))[0].sum()
+    first = torch.autograd.grad(loss, rnn.weight_l0, retain_graph=True)
+    assert torch.equal(first[0], torch.autograd.grad(loss, rnn.weight_l0, retain_graph=True)[0])
+    with torch.no_grad():
+        rnn.weight_l0.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(loss, rnn.weight_l0)
 
 
 def test_no_steps_and_no_rows() -> None:
