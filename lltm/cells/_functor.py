@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
@@ -77,7 +78,10 @@ class Functor:
 @cache
 def functor(definition: Definition) -> Functor:
     """The functor of a definition; heads and the scalars' defaults are no part of it."""
-    formula = trace(definition)
+    # Hooks on saved tensors, as a checkpoint sets them, belong to a thread, and torch.func refuses
+    # to work under them.
+    with ThreadPoolExecutor(1) as worker:
+        formula = worker.submit(trace, definition).result()
     kept = saved(formula)
     words = re.findall(r"[a-z0-9]+", definition.name.lower())
     struct = "".join(word.capitalize() for word in words if word != "lambda") + "Cell"
