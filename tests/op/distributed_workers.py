@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import cases
 import torch
 import torch.distributed as dist
+from cells_cases import CELLS
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import lltm
+from lltm import cells
 
 WORLD = 2
 BATCH, STEPS, FEATURES, STATE = 6, 4, 3, 8
@@ -34,9 +39,28 @@ class Model(nn.Module):
         return (new_h * new_cell).sum(dim=1)
 
 
-def _model() -> Model:
+class CellModel(nn.Module):
+    """The same of a cell of ``lltm.cells``."""
+
+    def __init__(self, cell: cells.Definition) -> None:
+        super().__init__()
+        self.sequence = cells.Sequence(cell, FEATURES, STATE, num_layers=2)
+        self.cell = cells.Cell(cell, STATE, STATE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output, _ = self.sequence(x)
+        return self.cell(output[-1])[0].sum(dim=1)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "LLTMSequence": Model,
+    **{name: partial(CellModel, cell) for name, cell in CELLS.items()},
+}
+
+
+def _made(name: str) -> nn.Module:
     torch.manual_seed(0)
-    return Model()
+    return MODELS[name]()
 
 
 def _input() -> Tensor:
@@ -44,9 +68,9 @@ def _input() -> Tensor:
     return torch.randn(STEPS, BATCH, FEATURES, generator=generator)
 
 
-def _expected() -> list[Tensor]:
+def _expected(name: str) -> list[Tensor]:
     """Gradients of one process that sees the whole batch."""
-    model = _model()
+    model = _made(name)
     model(_input()).mean().backward()
     return [parameter.grad for parameter in model.parameters()]
 
@@ -63,23 +87,27 @@ def _assert_gradients(parameters: list[Tensor], expected: list[Tensor], what: st
         cases.assert_close(full, e, what)
 
 
-def _data_parallel(rank: int) -> None:
-    model = DistributedDataParallel(_model())
+def _data_parallel(name: str, rank: int) -> None:
+    model = DistributedDataParallel(_made(name))
     model(_share(rank)).mean().backward()
-    _assert_gradients(list(model.parameters()), _expected(), "DistributedDataParallel")
+    _assert_gradients(list(model.parameters()), _expected(name), "DistributedDataParallel")
 
 
-def _fully_sharded(rank: int) -> None:
+def _fully_sharded(name: str, rank: int) -> None:
     mesh = init_device_mesh("cpu", (WORLD,))
-    model = copy.deepcopy(_model())
+    model = copy.deepcopy(_made(name))
     for part in (model.sequence, model.cell):
         fully_shard(part, mesh=mesh)
     fully_shard(model, mesh=mesh)
     model(_share(rank)).mean().backward()
-    _assert_gradients(list(model.parameters()), _expected(), "FSDP2")
+    _assert_gradients(list(model.parameters()), _expected(name), "FSDP2")
 
 
-CHECKS = {"DistributedDataParallel": _data_parallel, "FSDP2": _fully_sharded}
+WRAPPERS = {"DistributedDataParallel": _data_parallel, "FSDP2": _fully_sharded}
+CHECKS = {
+    f"{wrapper} {model}": partial(WRAPPERS[wrapper], model)
+    for wrapper, model in itertools.product(WRAPPERS, MODELS)
+}
 
 
 def _wrong(check: str, rank: int) -> str:

@@ -9,8 +9,12 @@ import memory
 import pytest
 import torch
 from cases import BENCHMARK_CASES, Case
+from cells_cases import CELLS
 
 import lltm
+from lltm._compile import unavailable_reason
+from lltm.cells._prove import Problem
+from lltm.cells._run import run
 
 OTHERS = ("reference", "aten")
 FUSED = [b.name for b in lltm.backends.available() if "cpu" in b.devices and b.name not in OTHERS]
@@ -48,6 +52,21 @@ def test_no_more_than_inputs_activations_and_cell_states(
 def test_at_most_half_of_eager(backend: str, case: Case, dtype: torch.dtype) -> None:
     held = saved(case, dtype, backend, whole=False)
     assert 0 < held <= 0.5 * saved(case, dtype, "reference", whole=False)
+
+
+@pytest.mark.skipif(unavailable_reason() is not None, reason="not run: nothing can be compiled")
+@pytest.mark.parametrize("name", CELLS)
+def test_a_cell_keeps_no_more_than_inputs_activations_and_states(name: str) -> None:
+    cell = CELLS[name]
+    given = Problem(cell, steps=16, batch=8, state=32, dtype=torch.float32).arguments(reset=False)
+    for each in given.tensors():
+        if each is not None:
+            each.requires_grad_()
+    parameters = [given.weights, given.bias]
+    kept = memory.saved_bytes(partial(run, cell, given), parameters, count_outputs=True)
+    (steps, batch, features), state = given.input.shape, given.states.shape[2]
+    of_step = state + features + cell.pre_activations * state + (cell.states - 1) * state
+    assert kept <= (steps * batch * of_step + cell.states * batch * state) * 4
 
 
 def test_a_saved_view_counts_as_its_whole_storage_once() -> None:
