@@ -24,18 +24,11 @@ pytestmark = [
 # T, B, F, S, H: several tiles of rows, groups and blocks; odd sizes, and packs of every dtype.
 SHAPES = ((4, 3, 5, 16, 1), (3, 9, 2, 10, 1), (3, 2, 3, 33, 1))
 WITH_HEADS = ((4, 3, 5, 16, 2), (3, 2, 3, 12, 4))
+# In 16 bits one of so many elements is near enough to where an sLSTM's maximum or an RNN's ReLU
+# changes sides, and its derivative with it: eager itself is off by 15 % of bfloat16's sLSTM then.
 LARGE = (2, 3, 4, 256, 1)
-CASES = [(shape, dtype) for shape in (*SHAPES, *WITH_HEADS, LARGE) for dtype in TOLERANCE]
-
-
-def is_of_h(cell: AnyCell, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
-    """Whether the gradient is that of h alone.
-
-    In 16 bits one of so many elements of an sLSTM is near enough to where its maximum changes
-    sides, and the derivatives of c, n and m jump there: in bfloat16 eager is then 15 % off itself,
-    and at S = 128 26 %. h does not depend on the side.
-    """
-    return cell.name == formulas.SLSTM.name and shape == LARGE and dtype.itemsize == 2
+CASES = [(shape, dtype) for shape in (*SHAPES, *WITH_HEADS) for dtype in TOLERANCE]
+CASES += [(LARGE, dtype) for dtype in (torch.float32, torch.float64)]
 
 
 def any_cell(definition: cells.Definition) -> AnyCell:
@@ -79,8 +72,7 @@ def test_it_equals_the_step_in_pytorch(
     cell, ops = built
     with library.device(ops, multiprocessors=40 if in_one_launch else 0):
         _, before, _ = ops.counts()
-        drawn = [*given(cell, shape, dtype), None]
-        check(cell, ops, drawn, None, dtype, of_h=is_of_h(cell, shape, dtype))
+        check(cell, ops, [*given(cell, shape, dtype), None], None, dtype)
         _, after, _ = ops.counts()
     assert after - before == (3 if in_one_launch else 0)  # twice forward, backward
 

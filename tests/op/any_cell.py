@@ -159,18 +159,12 @@ def check(
     given: list[Tensor | None],
     reset: Tensor | None,
     dtype: torch.dtype,
-    of_h: bool = False,
 ) -> None:
-    """Outputs and the gradient of every argument in `given`: the four, and reset_state.
-
-    With ``of_h`` no other state than h has a gradient from outside.
-    """
+    """Outputs and the gradient of every argument in `given`: the four, and reset_state."""
     exact = [None if value is None else value.clone().requires_grad_() for value in given]
     expected = unroll(cell, *exact[:4], reset, exact[4])  # type: ignore[arg-type]  # five tensors
     leaves = [value for value in exact if value is not None]
     grads = [torch.randn_like(value).to(dtype) for value in expected]
-    if of_h:
-        grads[1][1:] = 0
     of_leaves = iter(
         torch.autograd.grad(
             expected, leaves, [grad.double() for grad in grads], materialize_grads=True

@@ -49,6 +49,7 @@ class Called(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
+@pytest.mark.skipif(torch.version.cuda is None, reason="not run: torch has no CUDA")
 @pytest.mark.parametrize("kernels", [False, True])
 def test_a_cuda_tensor_goes_to_cuda_kernels_where_there_are_some(
     kernels: bool, monkeypatch: pytest.MonkeyPatch
