@@ -94,7 +94,7 @@ def test_rows_that_share_a_recipe_share_one_wheel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("happening", "reason"),
     [
-        ({"build": {"native-torch2.13-g++-11": "fail"}}, "build: the compiler"),
+        ({"build": {"native-torch2.13-g++-11": "fail"}}, "build: exit status 1; see build.log"),
         ({"load": {NATIVE: "abort"}}, "load: import decay: killed by SIGABRT"),
         ({"tests": {NATIVE: "fail"}}, "tests: 1 failed, first t::two: no"),
         ({"tests": {NATIVE: "abort"}}, "tests: killed by SIGABRT"),
