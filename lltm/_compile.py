@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from lltm import _library
+from lltm import _jit_cuda, _library
 
 STABLE_SINCE = (2, 10)
 """The torch whose stable ABI the libraries are compiled to: they run on it and on newer ones."""
@@ -77,15 +77,11 @@ class Library:
 
 
 def _include_paths() -> list[str]:
-    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
-
-    return list(cpp_extension.include_paths())
+    return list(_jit_cuda.cpp_extension().include_paths())
 
 
 def _library_paths() -> list[str]:
-    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
-
-    return list(cpp_extension.library_paths())
+    return list(_jit_cuda.cpp_extension().library_paths())
 
 
 def _run(command: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -23,6 +24,16 @@ SOURCES = ("native/cuda_binding.cpp", *KERNELS)
 """Of :mod:`lltm.jit`."""
 
 
+NO_NVCC = "there is no nvcc; put it on PATH, or name the toolkit in CUDA_HOME"
+
+
+def cpp_extension() -> ModuleType:
+    """What torch builds extensions with: slow to import, and wanted only where one is built."""
+    from torch.utils import cpp_extension  # noqa: PLC0415 - as above
+
+    return cpp_extension
+
+
 def unavailable_reason() -> str | None:
     """Why no CUDA kernels can be built here, as one clause, or ``None``.
 
@@ -33,16 +44,14 @@ def unavailable_reason() -> str | None:
     if not torch.cuda.is_available():
         return "torch sees no GPU to build for"
     if home() is None:
-        return "there is no nvcc; put it on PATH, or name the toolkit in CUDA_HOME"
+        return NO_NVCC
     return None
 
 
 def home() -> Path | None:
     """The toolkit, where torch's own builds look for it; ``None`` without its nvcc."""
-    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
-
     # torch without CUDA does not look for it.
-    named = cpp_extension.CUDA_HOME or os.environ.get("CUDA_HOME")
+    named = cpp_extension().CUDA_HOME or os.environ.get("CUDA_HOME")
     on_path = shutil.which("nvcc")
     found = Path(named) if named else Path(on_path or "").resolve().parent.parent
     return found if (found / "bin" / "nvcc").is_file() else None

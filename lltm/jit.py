@@ -122,10 +122,8 @@ def _remove_stale_lock(directory: Path) -> None:
     torch's lock, which is a mere file, has no owner. torch would wait for it for ever. From 2.15 on
     the system frees torch's lock, too: its file is always there and stops nobody.
     """
-    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
-
     stale = directory / "lock"
-    if hasattr(cpp_extension, "FileBaton") and stale.exists():
+    if hasattr(_jit_cuda.cpp_extension(), "FileBaton") and stale.exists():
         _say(f"removing {stale}, a stale lock of a build that was killed")
         stale.unlink()
 
@@ -152,11 +150,9 @@ def watched() -> Iterator[None]:
 
 
 def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str | None) -> None:
-    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import, wanted only here
-
     sources = source_directory()
     names = (BINDING, *kernel_sources(), *(_jit_cuda.SOURCES if gpu else ()))
-    cpp_extension.load(
+    _jit_cuda.cpp_extension().load(
         name=NAMESPACE,
         sources=[str(sources / name) for name in names],
         extra_cflags=[*optimise, *FLAGS, *kernel_flags()],

@@ -40,9 +40,7 @@ def nvcc() -> Path:
     """
     home = _jit_cuda.home()
     if home is None:
-        raise _compile.CompileError(
-            "there is no nvcc; put it on PATH, or name the toolkit in CUDA_HOME"
-        )
+        raise _compile.CompileError(_jit_cuda.NO_NVCC)
     return home / "bin" / "nvcc"
 
 

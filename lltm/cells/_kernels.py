@@ -101,7 +101,8 @@ def attach(
                 )
             register(namespace, cell, made.saved)
             _of_functors[made] = namespace
-        if cuda_library is not None and torch.version.cuda is not None:
+        has_cuda = _on_cuda.get(namespace, False) or torch.version.cuda is None
+        if cuda_library is not None and not has_cuda:
             _load(cuda_library)
             _on_cuda[namespace] = True
     return cell
