@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
             placed = chosen_rows(matrix, machine, chosen)
         commit = proofs.clean_commit() if chosen.record else None
     except TorchproofError as error:
-        console.print(f"error: {error}", style="red", soft_wrap=True)
+        terminal.print_error(console, error)
         return 2
     if chosen.list:
         return list_rows(matrix, placed, console, as_json=chosen.json)
@@ -206,7 +206,7 @@ def run_rows(
         console.print("interrupted: what is proven is kept; go on with --resume", style="yellow")
         return INTERRUPTED
     except BusyError as error:
-        console.print(f"error: {error}", style="red", soft_wrap=True)
+        terminal.print_error(console, error)
         return 2
     except OSError as error:
         console.print(
@@ -244,7 +244,7 @@ def record(
         whole = not chosen.select and chosen.tier in proofs.TIERS
         file = proofs.record(chosen.tier, results, machine.processor, commit, whole=whole)
     except proofs.Unrecordable as error:
-        console.print(f"error: {error}", style="red", soft_wrap=True)
+        terminal.print_error(console, error)
         return 1
     console.print(f"recorded: {shown(file)}; `nox -s matrix -- --write` makes README.md of it")
     return 0

@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
         with held(FOLDER), steps.running():
             results = run(session(FOLDER, chosen.tool, chosen.native, steps))
     except TorchproofError as error:
-        console.print(f"error: {error}", style="red", soft_wrap=True)
+        terminal.print_error(console, error)
         return 2
     except KeyboardInterrupt:
         console.print("interrupted: the channel's finished parts are kept", style="yellow")

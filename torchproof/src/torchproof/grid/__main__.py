@@ -181,7 +181,7 @@ def main(argv: list[str] | None = None) -> int:
         with held(BUILD) if options.built else nullcontext():
             grid, absent = session.run()
     except (TorchproofError, OSError) as error:
-        console.print(f"error: {error}", style="red", soft_wrap=True)
+        terminal.print_error(console, error)
         return 2
     except (KeyboardInterrupt, Stopped):
         processes.stop()

@@ -107,7 +107,7 @@ def main() -> int:
             raise LockError("matrix.toml: expected project.locks, the folder of the locks")
         write(config.ROOT / folder, config.load())
     except TorchproofError as error:
-        console.print(f"error: {error}", style="red", soft_wrap=True)
+        terminal.print_error(console, error)
         return 2
     console.print(f"{folder}: {sum(1 for _ in Path(config.ROOT, folder).glob('*.txt'))} files")
     return 0

@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
             return write_notes(console)
         return check_release(chosen, console)
     except TorchproofError as error:
-        console.print(f"error: {error}", style="red", soft_wrap=True)
+        terminal.print_error(console, error)
         return 2
 
 
