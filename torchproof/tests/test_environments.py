@@ -18,7 +18,7 @@ from torchproof.machine.environments import (
     torch_requirements,
 )
 from torchproof.machine.inventory import Interpreter
-from torchproof.machine.processes import Processes
+from torchproof.machine.processes import Processes, reason_in
 
 from torchproof import config
 
@@ -189,4 +189,4 @@ def test_a_group_that_is_not_there_is_named(stated: Callable[..., tuple[str, ...
 def test_a_log_gives_the_reason_of_a_failure(tmp_path: Path, line: str) -> None:
     log = tmp_path / "build.log"
     log.write_text(f"$ before\nerror: old\n$ python -m build\nbegin\n{line}\nERROR Backend\n")
-    assert environments.printed(log) == f", {line}; see build.log"
+    assert reason_in(log) == f", {line}; see build.log"

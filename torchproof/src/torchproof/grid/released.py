@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from torchproof import config
 from torchproof.grid.wheel import GridError, Wheel, read_wheel
-from torchproof.machine.environments import printed
+from torchproof.machine.processes import Processes, reason_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchproof.machine.processes import Processes
 
 LIMIT_S = 600.0
 
@@ -92,7 +91,7 @@ def download(each: Released, folder: Path, processes: Processes) -> Wheel:
         if not found:
             raise GridError(
                 f"line {each.line}: pip fetched no wheel of {each.wheel} for this Python: "
-                f"{ended.explain(LIMIT_S)}{printed(folder / 'download.log')}"
+                f"{ended.explain(LIMIT_S)}{reason_in(folder / 'download.log')}"
             )
     wheel = read_wheel(found[0])
     package = each.package or wheel.package

@@ -27,6 +27,7 @@ from torchproof.files import read_sealed, text_hash, tool_hash, write_sealed
 from torchproof.machine import stubs
 from torchproof.machine.emulation import wrap
 from torchproof.machine.lockfiles import Lock, LockError, read
+from torchproof.machine.processes import Processes, reason_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torchproof.machine.inventory import Emulation, Interpreter
-    from torchproof.machine.processes import Processes
 
 # What the link stubs stand for, and triton, which only generates GPU code.
 NVIDIA = re.compile(r"(nvidia|cuda|triton)(-|$)")
@@ -44,8 +44,6 @@ LIMIT_S = 900.0
 # What a row runs in its environment, and what PEP 517 has where a project states no build system.
 RUN_IN_IT = ("build", "pytest>=8", "pytest-xdist")
 SETUPTOOLS = ("setuptools>=40.8.0", "wheel")
-# How installers, compilers and Python begin the line that says why they failed.
-REASON = re.compile(r"^(error|cause):|: (fatal )?error: |^\w*Error: ", re.IGNORECASE)
 IMPORT_TORCH = "import torch; print(torch.__version__)"
 FREE_BYTES = 6 << 30
 # Many interpreters start in an environment, and most import torch: what one compiled serves them
@@ -352,13 +350,4 @@ class Maker:
         env = {**self.installer.env, **KEEP_BYTECODE}
         ended = self.processes.run(command, log=log, limit=LIMIT_S, cwd=self.folder, env=env)
         if not ended.ok:
-            raise EnvironmentFailed(f"{what}: {ended.explain(LIMIT_S)}{printed(log)}")
-
-
-def printed(log: Path) -> str:
-    """What the last command of a log gave as its error, else its last line."""
-    text = log.read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")[2]
-    _, *lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
-    errors = [line for line in lines if REASON.search(line)]
-    chosen = errors[:2] or lines[-1:]
-    return "".join(f", {line}" for line in chosen) + f"; see {log.name}"
+            raise EnvironmentFailed(f"{what}: {ended.explain(LIMIT_S)}{reason_in(log)}")

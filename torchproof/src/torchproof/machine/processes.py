@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # As few modules of Python as it needs, so that it starts in some 20 ms.
 SUPERVISE = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervise.py")))
+# How installers, compilers and Python begin the line that says why they failed.
+REASON = re.compile(r"^(error|cause):|: (fatal )?error: |^\w*Error: ", re.IGNORECASE)
 
 
 class Stopped(Exception):  # not an error: the user pressed Ctrl-C
@@ -141,3 +144,12 @@ class Processes:
             stopped, self._live = self._live, set()
         for running in stopped:
             running.end()
+
+
+def reason_in(log: Path) -> str:
+    """What the last command of a log gave as its error, else its last line."""
+    text = log.read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")[2]
+    _, *lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    errors = [line for line in lines if REASON.search(line)]
+    chosen = errors[:2] or lines[-1:]
+    return "".join(f", {line}" for line in chosen) + f"; see {log.name}"

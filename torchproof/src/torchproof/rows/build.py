@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from torchproof.config import HOME, ROOT, Matrix, project, series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, sha256, source_hash, text_hash, write_sealed
-from torchproof.machine.environments import printed
+from torchproof.machine.processes import Processes, reason_in
 
 if TYPE_CHECKING:
     from torchproof.machine.environments import Environment
     from torchproof.machine.inventory import CompilerFound
-    from torchproof.machine.processes import Processes
     from torchproof.rows.plan import Row
 
 RECORD = "artifact.json"
@@ -151,7 +150,7 @@ class Builder:
                 },
             )
         if not ended.ok:
-            raise BuildFailed(f"{ended.explain()}{printed(log)}")
+            raise BuildFailed(f"{ended.explain()}{reason_in(log)}")
         wheels = sorted(home.glob("*.whl"))
         if len(wheels) != 1:
             raise BuildFailed(f"expected one wheel, found {len(wheels)}")
