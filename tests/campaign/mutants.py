@@ -79,6 +79,7 @@ AUDIT = tuple(
     f"tests/test_{name}.py"
     for name in ("audit_against", "audit_cli", "audit_facts", "audit_hostile", "audit_rules")
 )
+SUITES = {"op": OP, "audit": AUDIT}
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def choose(seed: int, parts: Iterable[Part], function: str = "") -> dict[int, Mu
 
 def build(chosen: dict[int, Mutant], *, resume: bool = False) -> dict[int, Mutant]:
     """Compile the C++ mutants in; those that the compiler takes, with all of Python's."""
-    if all(mutant.file.startswith("torchproof") for mutant in chosen.values()):
+    if all(mutant.suite == "audit" for mutant in chosen.values()):
         return chosen
     folder = HOME / "op"
     compiled = {number: m.name for number, m in chosen.items() if m.file.startswith("csrc")}
@@ -271,8 +272,9 @@ def survey(name: str, path: Path, options: argparse.Namespace, end: float) -> Te
         "LLTM_REACHED_FOLDER": str(folder),
         "LLTM_REACHED_MANY": f"{MANY},{EVERY}",
     }
-    tests, selected = (OP, SELECTED) if name == "op" else (AUDIT, "")
-    how = arguments(tests, path, "-p", "reached", "-m", selected, "-n", str(options.jobs))
+    selected = SELECTED if name == "op" else ""
+    plugins = ("-p", "reached", "-p", "keep_data")
+    how = arguments(SUITES[name], path, *plugins, "-m", selected, "-n", str(options.jobs))
     try:
         subprocess.run(
             [sys.executable, *measured, "-m", "pytest", *how],
@@ -332,14 +334,13 @@ def packages(mutant: Mutant, number: int) -> Path:
     """A folder whose packages are those of a mutant."""
     if mutant.file.startswith("csrc"):
         return HOME / "op" / "site"
-    kind = "op" if mutant.file.startswith("lltm") else "audit"
-    source = HOME / "op" / "site" if kind == "op" else TORCHPROOF
-    folder = HOME / "python" / kind / str(number)
+    source = HOME / "op" / "site" if mutant.suite == "op" else TORCHPROOF
+    folder = HOME / "python" / mutant.suite / str(number)
     shutil.rmtree(folder, ignore_errors=True)
     ignored = shutil.ignore_patterns("__pycache__", "lib", "csrc")
-    package = "lltm" if kind == "op" else "torchproof"
+    package = "lltm" if mutant.suite == "op" else "torchproof"
     shutil.copytree(source / package, folder / package, ignore=ignored)
-    if kind == "op":
+    if mutant.suite == "op":
         for name in ("lib", "csrc"):
             (folder / "lltm" / name).symlink_to(source / "lltm" / name)
         for made in source.glob("lltm-*.dist-info"):
@@ -384,7 +385,7 @@ class Trial:
 
     def outlives_all(self) -> bool:
         """Whether no other test kills it either."""
-        every = AUDIT if self.mutant.file.startswith("torchproof") else OP
+        every = SUITES[self.mutant.suite]
         folder = packages(self.mutant, self.number)
         limit = WHOLE_LIMIT_S
         return not fails(every, folder, self.number, limit=limit, end=self.end, hangs=False)
@@ -480,7 +481,7 @@ def run(
             print(f"{kept.outcomes[name]}, in the whole suite: {name}", flush=True)
 
     def try_one(step: Callable[[Trial], None], number: int, mutant: Mutant) -> None:
-        tests = surveys["audit" if mutant.file.startswith("torchproof") else "op"]
+        tests = surveys[mutant.suite]
         if time.monotonic() < end:
             with contextlib.suppress(NoTimeLeftError):
                 step(Trial(number, mutant, tests, end))

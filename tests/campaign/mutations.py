@@ -88,6 +88,11 @@ class Mutant:
     statement: bool = False
 
     @property
+    def suite(self) -> str:
+        """The tests that it is for: `audit`, or `op`."""
+        return "audit" if self.file.startswith("torchproof") else "op"
+
+    @property
     def name(self) -> str:
         """For people, and for the table of survivors: lines move, their text seldom changes."""
         new = self.new or "nothing"

@@ -56,8 +56,6 @@ class Reached:
         return [number for number, byte in enumerate(self._bytes[:]) if byte]
 
     def pytest_sessionfinish(self) -> None:
-        if measured := coverage.Coverage.current():
-            measured.save()  # xdist kills a worker that takes too long to end
         path = FOLDER / f"tests-{WORKER}.json"
         path.write_text(json.dumps(self._found), encoding="utf-8")
 
