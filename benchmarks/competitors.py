@@ -12,7 +12,7 @@ import cases
 import torch
 from cases import Arguments, Case
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 
 import lltm
 from benchmarks import jax_scan, onnx_lstm

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 
 import lltm
 from benchmarks.competitors import (

@@ -20,11 +20,11 @@ ROOT = Path(__file__).parents[1]
 sys.path[0] = str(ROOT / "tests" / "op")
 sys.path.append(str(ROOT))  # last: `import lltm` is the installed one
 
-import torch  # noqa: E402 - behind the path
-from cases import BENCHMARK_CASES  # noqa: E402 - after sys.path
+import torch
+from cases import BENCHMARK_CASES
 
-import lltm  # noqa: E402 - after sys.path
-from benchmarks import competitors, contest, floors, workloads  # noqa: E402 - after sys.path
+import lltm
+from benchmarks import competitors, contest, floors, workloads
 
 SLOW = ("compile",)
 

@@ -38,7 +38,7 @@ from rich.table import Table
 from shared.picture import bars
 from shared.timing import Timing, interleaved
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 from torch.utils import cpp_extension
 
 import lltm

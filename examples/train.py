@@ -29,7 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from shared.picture import picture
 from torch import Tensor, distributed, nn
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import lltm

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from shared.picture import picture
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 from train import ALPHABET, Settings, draw
 
 from lltm import cells

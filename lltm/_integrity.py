@@ -48,7 +48,7 @@ def _end(path: Path) -> int:
     """Where the last segment or the section headers of an ELF file end; 0 for any other file."""
     with path.open("rb") as file:
         header = file.read(64)
-        if not header.startswith(_ELF) or len(header) < 64:  # noqa: PLR2004 - ELF's header
+        if not header.startswith(_ELF) or len(header) < 64:
             return 0
         segments, sections = struct.unpack_from("<QQ", header, 32)
         segment_size, segment_count, section_size, section_count = struct.unpack_from(

@@ -19,8 +19,8 @@ VARIABLE = "LLTM_JIT_BUILD"
 def marked(mark: str) -> list[int]:
     """The processes that a build has started."""
     entry, found = f"\0{VARIABLE}={mark}\0".encode(), []
-    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - pathlib starts slowly
-        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:  # noqa: PTH123
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
             if entry in b"\0" + file.read():
                 found.append(int(name))
     return found

@@ -64,7 +64,7 @@ def check_state(name: str, state: object) -> None:
     """Raise TypeError for a state that is no pair of tensors."""
     if (
         not isinstance(state, tuple)
-        or len(state) != 2  # noqa: PLR2004 - (h, c)
+        or len(state) != 2
         or not all(isinstance(part, Tensor) for part in state)
     ):
         raise TypeError(f"{name} must be a tuple (h, c) of two Tensors, got {describe(state)}")
@@ -145,7 +145,7 @@ def _check(
         f"lltm::{op}: input must have {rank} dimensions [{leading}, F], got {list(input.shape)}",
     )
     _require(
-        h.dim() == 2,  # noqa: PLR2004 - [B, S]
+        h.dim() == 2,
         f"lltm::{op}: {h_name} must have 2 dimensions [B, S], got {list(h.shape)}",
     )
     batch, features = input.shape[-2:]
@@ -284,7 +284,7 @@ def check_pack(weights: Tensor) -> tuple[int, torch.dtype]:
     _check_tensor("pack", "weights", weights, None)
     shape = weights.shape
     _require(
-        len(shape) == 2 and shape[0] % 3 == 0 and shape[1] >= shape[0] // 3,  # noqa: PLR2004 - a matrix
+        len(shape) == 2 and shape[0] % 3 == 0 and shape[1] >= shape[0] // 3,
         f"lltm::pack: weights must have shape [3S, S + F], got {list(shape)}",
     )
     return _packed_like(weights, *shape)

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from lltm import contract
@@ -276,8 +276,8 @@ class LLTMSequence(nn.Module):
             raise TypeError(
                 f"input must be a Tensor or a PackedSequence, got {type(input).__name__}"
             )
-        batched = input.dim() == 3  # noqa: PLR2004 - [T, B, F]
-        if not batched and input.dim() != 2:  # noqa: PLR2004 - [T, F]
+        batched = input.dim() == 3
+        if not batched and input.dim() != 2:
             batch = "[B, T, F]" if self.batch_first else "[T, B, F]"
             raise RuntimeError(
                 f"input must have shape {batch}, or [T, F] unbatched, got {list(input.shape)}"

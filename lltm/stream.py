@@ -41,7 +41,7 @@ def _check_layers(layers: Sequence[Layer]) -> None:
         raise ValueError("layers must hold at least one (weights, bias), got none")
     below: Tensor | None = None
     for index, layer in enumerate(layers):
-        if not isinstance(layer, (list, tuple)) or len(layer) != 2:  # noqa: PLR2004 - weights and bias
+        if not isinstance(layer, (list, tuple)) or len(layer) != 2:
             raise TypeError(
                 f"layers must be pairs (weights, bias), got {contract.describe(layer)} at {index}"
             )

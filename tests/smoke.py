@@ -10,7 +10,7 @@ import torch
 
 def by_import() -> None:
     """As a user does."""
-    import lltm  # noqa: PLC0415 - the import is part of what is tried
+    import lltm
 
     check(lltm.lltm_cell)
 

@@ -11,8 +11,8 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "campaign"))
 for needed in ("tree_sitter", "coverage"):
     pytest.importorskip(needed, reason="not run: `nox -s mutants` installs what it needs")
-import mutants  # noqa: E402 - after its own needs
-from mutations import Mutant  # noqa: E402
+import mutants
+from mutations import Mutant
 
 OVER = 0.0
 """A time on the monotonic clock that has passed."""

@@ -11,7 +11,7 @@ import pytest
 CAMPAIGN = Path(__file__).parent / "campaign"
 sys.path.append(str(CAMPAIGN))
 pytest.importorskip("tree_sitter", reason="not run: `nox -s mutants` installs tree-sitter")
-import mutations  # noqa: E402 - after its own needs
+import mutations
 
 PYTHON = '''
 class Box:

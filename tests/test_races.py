@@ -12,7 +12,7 @@ import pytest
 import torch
 from cases import BENCHMARK_CASES, SMALL, Case
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import bench_cells, competitors, contest, floors, jax_scan, racing, workloads
@@ -295,7 +295,7 @@ def timed(name: str, row: Row) -> contest.Contest:
 def test_jax_computes_the_sequence_and_its_compile_time_is_kept(
     dtype: torch.dtype, work: workloads.Work
 ) -> None:
-    pytest.importorskip("jax", reason="JAX is not installed")
+    pytest.importorskip("jax", reason="not run: JAX is not installed")
     held = timed("jax 4", replace(SEQUENCE, dtype=dtype, work=work))
     assert held.compile_seconds["jax 4"] > 0
     contest.weigh(held, list(held.competitors.values()))
@@ -305,7 +305,7 @@ def test_jax_computes_the_sequence_and_its_compile_time_is_kept(
 @pytest.mark.parametrize("cell", formulas.SHIPPED, ids=lambda cell: cell.name)
 def test_jax_computes_every_cell(cell: cells.Definition) -> None:
     """Outputs and gradients of the step that a benchmark writes in JAX."""
-    pytest.importorskip("jax", reason="jax is not installed")
+    pytest.importorskip("jax", reason="not run: JAX is not installed")
     jax = jax_scan.started(1)
     given = bench_cells.Heat(cell, (3, 2, 3, 8), "training step", False).arguments()
     leaves = (given.input, given.weights, given.bias)
@@ -322,7 +322,7 @@ def test_jax_computes_every_cell(cell: cells.Definition) -> None:
 @pytest.mark.parametrize("op", ["cell", "sequence"])
 def test_an_lstm_with_a_saturated_forget_gate_computes_the_lltm(op: str) -> None:
     for module in ("onnx", "onnxruntime"):
-        pytest.importorskip(module, reason=f"{module} is not installed")
+        pytest.importorskip(module, reason=f"not run: {module} is not installed")
     row = replace(SEQUENCE, case=replace(SMALL[op], alpha=0.7), work=workloads.INFERENCE)
     timed("onnxruntime", row)
     assert list(timed("onnxruntime", replace(row, dtype=torch.float64)).seconds) == ["eager"]

@@ -57,11 +57,11 @@ def _error(message: str) -> RuntimeError:
 def check(definition: Definition, arguments: Arguments) -> None:
     """Raise RuntimeError if an argument's rank, size, dtype or device does not fit."""
     input, states = arguments.input, arguments.states
-    if input.dim() != 3:  # noqa: PLR2004 - the rank
+    if input.dim() != 3:
         raise _error(f"input must have shape [T, B, F], got {list(input.shape)}")
     if input.dtype not in contract.DTYPES:
         raise _error(f"input must be float32, float64, bfloat16 or float16, got {input.dtype}")
-    if states.dim() != 3 or states.shape[:2] != (definition.states, input.shape[1]):  # noqa: PLR2004 - the rank
+    if states.dim() != 3 or states.shape[:2] != (definition.states, input.shape[1]):
         raise _error(
             f"states must have shape [N, B, S] with N = {definition.states} and "
             f"B = {input.shape[1]}, got {list(states.shape)}"
@@ -99,7 +99,7 @@ def _check_reset(arguments: Arguments) -> None:
         if arguments.reset_state is not None:
             raise _error("reset_state needs reset, which is None")
         return
-    if reset.dtype != torch.bool or reset.dim() != 2 or reset.shape != input.shape[:2]:  # noqa: PLR2004 - the rank
+    if reset.dtype != torch.bool or reset.dim() != 2 or reset.shape != input.shape[:2]:
         raise _error(
             f"reset must be bool of shape [T, B] = {list(input.shape[:2])}, got {reset.dtype} "
             f"{list(reset.shape)}"

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from lltm import contract
@@ -133,7 +133,7 @@ class Cell(nn.Module):
         """
         if not isinstance(input, Tensor):
             raise TypeError(f"input must be a Tensor, got {type(input).__name__}")
-        if input.dim() != 2 or input.shape[1] != self.input_features:  # noqa: PLR2004 - [B, F]
+        if input.dim() != 2 or input.shape[1] != self.input_features:
             raise RuntimeError(
                 f"input must have shape [B, {self.input_features}], got {list(input.shape)}"
             )
@@ -335,8 +335,8 @@ class Sequence(nn.Module):
             raise TypeError(
                 f"input must be a Tensor or a PackedSequence, got {type(input).__name__}"
             )
-        batched = input.dim() == 3  # noqa: PLR2004 - [T, B, F]
-        if not batched and input.dim() != 2:  # noqa: PLR2004 - [T, F]
+        batched = input.dim() == 3
+        if not batched and input.dim() != 2:
             batch = "[B, T, F]" if self.batch_first else "[T, B, F]"
             raise RuntimeError(
                 f"input must have shape {batch}, or [T, F] unbatched, got {list(input.shape)}"

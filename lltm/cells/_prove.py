@@ -68,7 +68,7 @@ class Problem:
             bias=drawn(cell.pre_activations * state) - 0.5,
             states=0.1 + drawn(*states),
             scalars=tuple(default for _, default in cell.scalars),
-            reset=drawn(self.steps, self.batch) < 0.3 if reset else None,  # noqa: PLR2004 - a third
+            reset=drawn(self.steps, self.batch) < 0.3 if reset else None,
             reset_state=0.1 + drawn(*states) if reset else None,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition

@@ -7,6 +7,7 @@ import numbers
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import getitem
 from typing import Any
 
 import torch
@@ -188,7 +189,7 @@ class _Builder:
 
     def add(self, node: Any) -> None:
         """A node that calls an operation."""
-        if node.target is _GETITEM:  # of log_sigmoid's output and buffer
+        if node.target is getitem:  # of log_sigmoid's output and buffer
             self.names[node] = self.names[node.args[0]]
             return
         arguments = self._arguments(node)
@@ -270,15 +271,6 @@ def _mentions(text: str, name: str) -> bool:
             return True
         start = text.find(name, start + 1)
     return False
-
-
-def _getitem() -> Any:
-    import operator  # noqa: PLC0415 - for its identity alone
-
-    return operator.getitem
-
-
-_GETITEM = _getitem()
 
 
 # Tracing ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 import torch
 from cells_cases import CELLS, DECAYING
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 

@@ -20,7 +20,7 @@ from cells_cases import CELLS
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - the name the field gives it
+from torch.nn import functional as F
 
 from lltm import cells, jit
 from lltm.cells import formulas

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cases
@@ -257,8 +258,6 @@ def test_detach_and_hooks(op: str, backend: str) -> None:
 @pytest.mark.parametrize("op", OPS)
 def test_threads_of_python(op: str, backend: str) -> None:
     """Backward runs from several Python threads at once."""
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - this test's alone
-
     case = cases.SMALL[op]
     expected = cases.reference_gradients(case, case.arguments().leaves())
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def ops(case: Case) -> None:
     """Both modes of autograd, twice differentiated, and vmap."""
-    import torch  # noqa: PLC0415 - the import is among what is watched
+    import torch
 
     leaves = case.arguments(torch.float64).leaves()
     outputs = case.function(*leaves)
@@ -35,7 +35,7 @@ def ops(case: Case) -> None:
 
 def tools(case: Case) -> None:
     """torch's own tools: opcheck, tracing, autocast."""
-    import torch  # noqa: PLC0415 - only this check needs it
+    import torch
 
     torch.library.opcheck(case.raw(), case.arguments().leaves())
     compiled = torch.compile(case.function, fullgraph=True, backend="aot_eager")
@@ -46,11 +46,11 @@ def tools(case: Case) -> None:
 
 def modules() -> None:
     """A step of training, a copy, and what is stored and restored."""
-    import copy  # noqa: PLC0415 - only this check needs it
+    import copy
 
-    import torch  # noqa: PLC0415 - only this check needs it
+    import torch
 
-    import lltm  # noqa: PLC0415 - only this check needs it
+    import lltm
 
     model = lltm.LLTMSequence(3, 4, num_layers=2, dropout=0.5, bidirectional=True)
     optimizer = torch.optim.Adam(model.parameters())
@@ -64,7 +64,7 @@ def main() -> None:
     """Do all of it and print the warnings."""
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        from cases import Case  # noqa: PLC0415 - only this check needs it
+        from cases import Case
 
         for steps in (None, 3):
             case = Case("warned", 2, 3, 4, steps=steps)

@@ -85,7 +85,7 @@ tiers = [ { name = "local" } ]
 rows = [
   { tier = "local", torch = "all", python = "3.11", binding = "stable", compiler = "default", suite = "all" },
 ]
-"""  # noqa: E501
+"""  # noqa: E501 - a row as users write it
 
 
 def test_a_short_file_is_a_whole_matrix() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 def by_import() -> None:
     """A spline of degree 1 interpolates linearly, also between the features of an edge."""
-    import torch  # noqa: PLC0415 - the import is part of what is tried
-    import torch_spline_conv  # noqa: PLC0415
+    import torch
+    import torch_spline_conv
 
     pseudo, knots = torch.tensor([[0.0], [0.3], [0.85]]), 5
     basis, index = torch_spline_conv.spline_basis(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchproof.interrupts import INTERRUPTED  # before the imports that are slow  # noqa: F401
+from torchproof.interrupts import INTERRUPTED  # noqa: F401 - before what is slow
 
 # isort: split
 import importlib

@@ -54,6 +54,7 @@ def use(program: str, right: str) -> Found:
 
 def run(program: str) -> None:
     """Run a program of the user's."""
+    # It is the user's own.
     exec(program, {"__name__": "__main__"})  # nosec B102
 
 

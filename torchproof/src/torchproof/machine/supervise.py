@@ -23,9 +23,9 @@ NOT_FOUND = 127
 def descendants() -> list[int]:
     """Every process below this one."""
     children: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - pathlib starts slowly
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
                 parent = int(file.read().rpartition(")")[2].split()[1])
         except (OSError, IndexError):  # it has ended meanwhile
             continue
