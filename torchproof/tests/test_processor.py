@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from typing import TYPE_CHECKING
@@ -104,6 +105,8 @@ def test_zen_4(tmp_path: Path) -> None:
     assert found.title == "AMD Zen 4"
     assert found.slug == "amd-zen-4"
     assert found.cache_sizes == "L1d 32 KiB, L1i 32 KiB, L2 1 MiB, L3 32 MiB"
+    ice_lake = dataclasses.replace(found, caches={"L1d": 48 << 10, "L2": 1280 << 10})
+    assert ice_lake.cache_sizes == "L1d 48 KiB, L2 1.25 MiB"
     assert found.details == (
         "AMD EPYC 9R14, family 25, model 17, stepping 1, 2 cores, virtual machine"
     )

@@ -118,7 +118,7 @@ class Processor:
     def cache_sizes(self) -> str:
         """The caches in words."""
         return ", ".join(
-            f"{name} {size >> 20} MiB" if size >= 1 << 20 else f"{name} {size >> 10} KiB"
+            f"{name} {size / (1 << 20):g} MiB" if size >= 1 << 20 else f"{name} {size >> 10} KiB"
             for name, size in self.caches.items()
         )
 
