@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.report import page
+from torchproof.report import page, proofs
 from torchproof.report.page import sample
 
 from torchproof import config
@@ -90,6 +90,15 @@ def test_a_page_of_no_rows_says_so(tmp_path: Path) -> None:
     reader.feed(page.render(tmp_path, "none", ()))
     assert "No row was run" in reader.text
     assert "No row was timed." in reader.text
+
+
+def test_records_of_older_kernels_and_emulators_are_counted_apart(tmp_path: Path) -> None:
+    recorded = [row for record in sample.records() for row in proofs.results(record)]
+    reader = Reader()
+    reader.feed(page.render(tmp_path, "recorded", recorded))
+    assert "5passed" in reader.text
+    assert "1of the passed: emulated" in reader.text
+    assert "1of the passed: with older kernels" in reader.text
 
 
 def test_two_renderings_of_one_plot_are_the_same(tmp_path: Path) -> None:

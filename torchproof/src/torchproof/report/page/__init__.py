@@ -133,6 +133,7 @@ def render(
         records: what is known to have passed on which processor.
     """
     results = tuple(results)
+    passed = [result for result in results if result.status == PASSED]
     return (
         environment()
         .get_template("page.html")
@@ -141,7 +142,10 @@ def render(
             made=datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y, %H:%M UTC"),
             results=results,
             counts=Counter(result.status for result in results),
-            emulated=sum(bool(r.emulator) and r.status == PASSED for r in results),
+            among_passed={
+                "emulated": sum(bool(r.emulator) for r in passed),
+                "with older kernels": sum(bool(r.reason) for r in passed),
+            },
             statuses=STATUSES,
             marks=MARKS,
             grid=grid(results),
