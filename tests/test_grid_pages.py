@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from torchproof.grid import document
-from torchproof.grid.session import Grid
+from torchproof.grid import released_page
+from torchproof.grid.crossload import Grid
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -19,7 +19,7 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_what_its_data_makes(page: Path) -> None:
-    assert document.differing(page) == []
+    assert released_page.differing(page) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

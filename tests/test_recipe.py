@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from torchproof.conda import build, facts, variants
+from torchproof.conda import package_builder, settings, variants
 
 from torchproof import config
 
@@ -38,8 +38,8 @@ def test_a_new_torch_becomes_a_variant() -> None:
     text = config.PATH.read_text(encoding="utf-8")
     new = '{ version = "2.99.0", pythons = ["3.14"], cxx = 20, cuda = "13.2" }'
     more = text.replace("stable = {", f"torch = [ {new} ]\nstable = {{", 1)
-    before = variants.variants(config.loads(text), facts.load())["pytorch"]
-    after = variants.variants(config.loads(more), facts.load())["pytorch"]
+    before = variants.variants(config.loads(text), settings.load())["pytorch"]
+    after = variants.variants(config.loads(more), settings.load())["pytorch"]
     assert after == (*before, "2.99")
 
 
@@ -47,7 +47,7 @@ def test_no_tool_can_misread_the_variant_file() -> None:
     lines = variants.PATH.read_text(encoding="utf-8").splitlines()
     for line in lines:
         assert re.fullmatch(r'#.*|[a-z_]+:|  - "[^"\[\]#]+"', line), line
-    assert not list(facts.RECIPE.glob("meta.yaml"))
+    assert not list(settings.RECIPE.glob("meta.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_wrong_section_is_refused(tmp_path: Path, old: str, new: str, message:
     path = tmp_path / "matrix.toml"
     path.write_text(f"{head}[conda]{section.replace(old, new)}", encoding="utf-8")
     with pytest.raises(config.ConfigError, match=message):
-        facts.check(config.conda(path), config.load())
+        settings.check(config.conda(path), config.load())
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_the_native_package_is_built_where_asked_for(
     tool: str, native: bool, built: tuple[str, ...]
 ) -> None:
     """Or by a program that builds every output of a recipe, whatever it is asked for."""
-    assert build.packages(build.TOOLS[tool], native) == built
+    assert package_builder.packages(package_builder.TOOLS[tool], native) == built

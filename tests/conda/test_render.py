@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from torchproof.conda import facts, rendered
+from torchproof.conda import rendered, settings
 
 GOLDEN = Path(__file__).parent / "golden"
-PLATFORMS = facts.load().platforms
+PLATFORMS = settings.load().platforms
 LINUX = [output for output in rendered.golden("linux-64") if output["name"] == "lltm"]
 
 
@@ -27,7 +27,7 @@ def test_there_is_a_golden_file_for_each_platform_and_no_other() -> None:
 
 def test_build_strings_name_the_device_and_cuda_is_numbered_above_cpu() -> None:
     numbers = {output["build"].split("_")[0]: output["number"] for output in LINUX}
-    majors = [version.replace(".", "") for version in facts.load().cuda]
+    majors = [version.replace(".", "") for version in settings.load().cuda]
     assert list(numbers) == ["cpu", *(f"cuda{version}" for version in majors)]
     assert sorted(numbers.values()) == list(numbers.values())
     assert all(output["build"].endswith(f"_{output['number']}") for output in LINUX)

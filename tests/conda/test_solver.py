@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import recipe_channel
-from torchproof.conda import facts, rendered, solving
+from torchproof.conda import rendered, settings, solving
 
 from torchproof import config
 
 MATRIX = config.load()
-FACTS = facts.load()
+FACTS = settings.load()
 SUPPORTED = [
     (torch.series, python) for torch in MATRIX.supporting("stable") for python in torch.pythons
 ]

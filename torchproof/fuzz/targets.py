@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from samples import GOOD, I686, MATRIX, METADATA, S390X, WHEEL, archive, small_elf
 from torchproof.audit import artifact, elf, elf_file, facts, unpack
-from torchproof.rows import rules
+from torchproof.rows import row_rules
 
 from torchproof import config
 
@@ -51,7 +51,7 @@ def _read_wheel(data: bytes, path: Path) -> None:
 
 def _read_matrix(data: bytes, _: Path) -> None:
     with suppress(config.ConfigError):
-        rules.violations(config.loads(data.decode("utf-8", "replace")))
+        row_rules.violations(config.loads(data.decode("utf-8", "replace")))
 
 
 def _wheels() -> list[bytes]:

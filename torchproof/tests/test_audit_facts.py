@@ -20,7 +20,7 @@ from torchproof.audit.artifact import is_torch_library
 from torchproof.audit.elf_file import NotElfError
 from torchproof.audit.manylinux import glibc_of
 from torchproof.audit.policy import bounds
-from torchproof.audit.system import (
+from torchproof.audit.system_libraries import (
     find_library,
     library_folders,
     read_provider,

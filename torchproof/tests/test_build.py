@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from torchproof.machine.inventory import CompilerFound
-from torchproof.rows import build
+from torchproof.rows import wheel_builder
 from torchproof.rows.plan import expand
 
 from torchproof import config
@@ -21,7 +21,7 @@ def test_a_build_sees_what_its_wheel_is_made_of(tmp_path: Path) -> None:
     made.parent.mkdir(exist_ok=True)
     made.touch()
     try:
-        shutil.copytree(config.ROOT, tmp_path / "decay", ignore=build.left_out)
+        shutil.copytree(config.ROOT, tmp_path / "decay", ignore=wheel_builder.left_out)
     finally:
         shutil.rmtree(made.parent)
     found = {path.relative_to(tmp_path / "decay") for path in (tmp_path / "decay").rglob("*")}
@@ -35,11 +35,11 @@ def test_a_wheel_is_of_one_python_unless_it_serves_every_one(
     monkeypatch: pytest.MonkeyPatch, any_python: bool
 ) -> None:
     project = replace(config.project(), any_python=any_python)
-    monkeypatch.setattr(build, "project", lambda: project)
+    monkeypatch.setattr(wheel_builder, "project", lambda: project)
     matrix = config.load()
     row = expand(matrix, "pr")[0]
     names = {
-        build.recipe(matrix, replace(row, python=python), COMPILER).name
+        wheel_builder.recipe(matrix, replace(row, python=python), COMPILER).name
         for python in ("3.11", "3.12")
     }
     assert len(names) == (1 if any_python else 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rattler_build import Package, RattlerBuildError
-from torchproof.conda import build, local, run, targets, wheels
+from torchproof.conda import local, package_builder, repackage, run, targets
 from torchproof.conda.channel import Channel, ChannelFailed, Part
 from torchproof.conda.targets import Target
 from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
@@ -62,8 +62,8 @@ def test_a_wheel_that_cannot_be_packed_is_named(
     def fail(*of: object) -> Path:
         raise error
 
-    monkeypatch.setattr(wheels, "download", lambda target, folder: [wheel(tmp_path)])
-    monkeypatch.setattr(wheels, "package", fail)
+    monkeypatch.setattr(repackage, "download", lambda target, folder: [wheel(tmp_path)])
+    monkeypatch.setattr(repackage, "package", fail)
     with pytest.raises(ChannelFailed, match=r"some_thing-.* cannot be made a package") as raised:
         channel(tmp_path).wheels(PY312, "2.36").make()
     # It has to reach the process that tells the user.
@@ -141,7 +141,7 @@ def test_a_wheel_becomes_a_package_with_its_requirements(tmp_path: Path) -> None
         "Requires-Dist: nvidia-cublas-cu12==12.8\n"
     )
     (tmp_path / "channel" / "linux-64").mkdir(parents=True)
-    path = wheels.package(
+    path = repackage.package(
         wheel(tmp_path, metadata), PY312, tmp_path / "root", tmp_path / "channel", "2.36"
     )
     package = Package.from_file(path)
@@ -156,8 +156,8 @@ def test_a_wheel_becomes_a_package_with_its_requirements(tmp_path: Path) -> None
 
 
 def test_the_channel_holds_what_the_recipe_tests_with() -> None:
-    assert {"pytest >=8", "hypothesis", "numpy"} <= set(wheels.requirements())
-    assert not [name for name in wheels.requirements() if name.startswith("decay")]
+    assert {"pytest >=8", "hypothesis", "numpy"} <= set(repackage.requirements())
+    assert not [name for name in repackage.requirements() if name.startswith("decay")]
 
 
 def machine(*versions: str) -> Machine:
@@ -213,8 +213,10 @@ def test_the_compiler_of_the_channel_is_the_machines_own() -> None:
 @pytest.mark.parametrize("name", ["conda-build", "rattler-build"])
 def test_a_tool_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(build.BuildFailed, match=f"no {name} on PATH; install it with conda"):
-        build.tool(name)
+    with pytest.raises(
+        package_builder.BuildFailed, match=f"no {name} on PATH; install it with conda"
+    ):
+        package_builder.tool(name)
 
 
 def test_nvcc_is_asked_for_its_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -238,8 +240,8 @@ def test_what_is_packed_is_emptied_and_not_deleted(tmp_path: Path) -> None:
     (unpacked / "lib").mkdir(parents=True)
     library, small = unpacked / "lib" / "libtorch.so", unpacked / "small.py"
     for path in (packed, library):
-        path.write_bytes(bytes(wheels.LARGE + 1))
+        path.write_bytes(bytes(repackage.LARGE + 1))
     small.write_text("1")
     (unpacked / "link.so").symlink_to(library)
-    wheels.forget(packed, unpacked)
+    repackage.forget(packed, unpacked)
     assert [path.stat().st_size for path in (packed, library, small)] == [0, 0, 1]

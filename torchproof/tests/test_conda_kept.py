@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
-from torchproof.audit.system import system_ceilings
-from torchproof.conda import build, packages, proofs, suite
-from torchproof.conda.build import Built
+from torchproof.audit.system_libraries import system_ceilings
+from torchproof.conda import package_builder, package_proofs, packages, suite
 from torchproof.conda.channel import Channel
-from torchproof.conda.checks import policies
+from torchproof.conda.package_builder import Built
+from torchproof.conda.package_checks import policies
 from torchproof.conda.rendered import Output
-from torchproof.conda.results import FAILED, PASSED, EnvironmentResult, PackageResult, ProofResult
 from torchproof.conda.session import Session
 from torchproof.conda.steps import Steps
+from torchproof.conda.summary import FAILED, PASSED, EnvironmentResult, PackageResult, ProofResult
 from torchproof.conda.targets import Target
 from torchproof.conda.worker_pool import done, worker_pool
 from torchproof.machine.inventory import Interpreter
@@ -57,8 +57,8 @@ class Run:
             targets=(TARGET,),
             steps=Steps(console),
         )
-        monkeypatch.setattr(build, "index", lambda output: None)
-        monkeypatch.setattr(build, "tool", lambda name: self)
+        monkeypatch.setattr(package_builder, "index", lambda output: None)
+        monkeypatch.setattr(package_builder, "tool", lambda name: self)
         monkeypatch.setattr(Channel, "key", "channel")
         monkeypatch.setattr(packages, "recipe_tests", lambda *of, driver: (self.status,))
         monkeypatch.setattr(packages, "audit_package", lambda *of: (PASSED, ""))
@@ -77,7 +77,7 @@ class Run:
     def file(self) -> Path:
         return self.session.context.output / "linux-64" / "decay-0.1.0-cpu_h1_0.conda"
 
-    def build(self, context: build.BuildContext, wanted: Output) -> Built:
+    def build(self, context: package_builder.BuildContext, wanted: Output) -> Built:
         """In place of a tool."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_bytes(b"package")
@@ -178,11 +178,11 @@ def test_a_rebuild_is_kept_for_the_same_file_only(
     workers: Any = run
     (package,) = packages.make_packages(run.session, workers, [PACKAGE])
     status = FAILED
-    monkeypatch.setattr(proofs.Run, "__call__", lambda _: [ProofResult("x", status, 1.0)])
+    monkeypatch.setattr(package_proofs.Run, "__call__", lambda _: [ProofResult("x", status, 1.0)])
 
     def rebuild(sha256: str) -> tuple[str, bool]:
         of = dataclasses.replace(package, sha256=sha256)
-        (shown,) = proofs.prove_reproducible(run.session, workers, of).result()
+        (shown,) = package_proofs.prove_reproducible(run.session, workers, of).result()
         return shown.status, shown.kept
 
     assert rebuild("1") == (FAILED, False)

@@ -7,8 +7,8 @@ import io
 import json
 
 from rich.console import Console
-from torchproof.conda.proofs import summed
-from torchproof.conda.results import (
+from torchproof.conda.package_proofs import summed
+from torchproof.conda.summary import (
     FAILED,
     NOT_RUN,
     PASSED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.rows.rules import violations
+from torchproof.rows.row_rules import violations
 
 from torchproof import config
 

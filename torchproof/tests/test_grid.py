@@ -12,10 +12,10 @@ from zipfile import ZipFile
 
 import pytest
 from torchproof.grid import __main__ as command
-from torchproof.grid import document, predict, released, second
+from torchproof.grid import predict, released, released_page, second
 from torchproof.grid.built import bindings
+from torchproof.grid.crossload import Grid, Line, lines
 from torchproof.grid.prober import Prober
-from torchproof.grid.session import Grid, Line, lines
 from torchproof.grid.table import details, markdown, words
 from torchproof.grid.trials import (
     ABORTS,
@@ -31,7 +31,7 @@ from torchproof.grid.trials import (
     LibraryTrial,
     PackageTrial,
 )
-from torchproof.grid.wheel import Wheel, read_wheel
+from torchproof.grid.wheel_file import Wheel, read_wheel
 from torchproof.machine.environments import Environment
 from torchproof.machine.processes import Processes
 
@@ -399,8 +399,8 @@ def test_a_grid_that_is_not_as_predicted_fails_the_command_and_is_written(
 def test_a_page_has_its_picture_its_data_and_who_was_right(tmp_path: Path) -> None:
     path = tmp_path / "what-loads-where.md"
     absent = released.Absent("growth", "nobody has released it", 1)
-    heading = document.Heading("What loads where", "Wheels", "torchproof grid list.toml")
-    document.write(path, grid(tmp_path), [absent], heading)
+    heading = released_page.Heading("What loads where", "Wheels", "torchproof grid list.toml")
+    released_page.write(path, grid(tmp_path), [absent], heading)
     page = path.read_text()
     assert "2 cells on CPython 3.11.7, in which 4 libraries and\npackages were tried, 1 not" in page
     assert "| decay==1 | `_C.so` | 2.10.0 | loads | fails: no libcudart.so.13 | refuses |" in page
@@ -412,14 +412,14 @@ def test_a_page_has_its_picture_its_data_and_who_was_right(tmp_path: Path) -> No
 
 
 def test_a_page_is_made_again_of_its_data(tmp_path: Path) -> None:
-    path, heading = tmp_path / "a.md", document.Heading("A title", "Wheels", "torchproof grid")
+    path, heading = tmp_path / "a.md", released_page.Heading("A title", "Wheels", "torchproof grid")
     absent = released.Absent("growth", "nobody has released it", 1)
-    document.write(path, grid(tmp_path), [absent], heading)
-    assert document.differing(path) == []
+    released_page.write(path, grid(tmp_path), [absent], heading)
+    assert released_page.differing(path) == []
     path.write_text(path.read_text().replace("refuses", "works"))
-    assert document.differing(path) == [str(path)]
+    assert released_page.differing(path) == [str(path)]
     path.with_suffix(".svg").unlink()
-    assert document.differing(path) == [str(path), str(path.with_suffix(".svg"))]
+    assert released_page.differing(path) == [str(path), str(path.with_suffix(".svg"))]
 
 
 def test_lines_grow_a_wheel_at_a_time(

@@ -14,7 +14,7 @@ from torchproof.machine import debian, interpreters
 from torchproof.machine.environments import Environment, torch_requirements
 from torchproof.machine.inventory import CompilerFound, Interpreter, Machine, find_pythons
 from torchproof.rows.plan import expand, place, select
-from torchproof.rows.rules import violations
+from torchproof.rows.row_rules import violations
 
 from torchproof import config
 

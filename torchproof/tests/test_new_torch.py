@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.conda import facts, variants
+from torchproof.conda import settings, variants
 from torchproof.report import readme
 from torchproof.rows.plan import expand
-from torchproof.rows.rules import violations
+from torchproof.rows.row_rules import violations
 
 from torchproof import config, copies, made
 from torchproof import matrix as command
@@ -67,7 +67,7 @@ def test_the_readme_names_it(matrix: config.Matrix) -> None:
 
 
 def test_the_recipe_builds_its_variant(matrix: config.Matrix) -> None:
-    assert "2.16" in variants.variants(matrix, facts.load())["pytorch"]
+    assert "2.16" in variants.variants(matrix, settings.load())["pytorch"]
 
 
 def test_what_is_committed_is_what_matrix_toml_makes() -> None:

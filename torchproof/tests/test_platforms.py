@@ -9,7 +9,7 @@ import pytest
 from torchproof.machine.inventory import CompilerFound, Interpreter, Machine, this_platform
 from torchproof.rows import compilers
 from torchproof.rows.plan import expand, place
-from torchproof.rows.rules import violations
+from torchproof.rows.row_rules import violations
 
 from torchproof import config
 

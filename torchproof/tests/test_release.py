@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from torchproof.release import platforms, sbom, tags, version
 from torchproof.release.__main__ import hold, main
-from torchproof.release.build import differences, epoch, export
+from torchproof.release.distributions import differences, epoch, export
 from torchproof.release.version import ReleaseError
 from wheel.wheelfile import WheelFile
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from torchproof.rows.rules import violations
+from torchproof.rows.row_rules import violations
 
 from torchproof import config
 

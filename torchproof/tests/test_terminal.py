@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from torchproof.conda.steps import Steps
 from torchproof.machine.inventory import Interpreter, Machine
-from torchproof.report import document
+from torchproof.report import run_report
 from torchproof.rows import results
 from torchproof.rows.plan import expand, place
 from torchproof.rows.progress import Progress
@@ -44,7 +44,7 @@ def failed() -> results.Result:
 
 def test_a_row_that_failed_is_printed_as_it_failed() -> None:
     assert MESSAGE in printed(lambda console: Progress(console).finished(failed()))
-    assert MESSAGE in printed(lambda console: console.print(document.summary([failed()])))
+    assert MESSAGE in printed(lambda console: console.print(run_report.summary([failed()])))
 
 
 def test_a_failure_is_one_line_in_a_narrow_log() -> None:

@@ -21,12 +21,12 @@ from torchproof.machine.debian import NotOffered
 from torchproof.machine.inventory import Machine, this_machine
 from torchproof.machine.processes import Stopped
 from torchproof.made import makers
-from torchproof.report import document, proofs
-from torchproof.rows import rules
+from torchproof.report import proofs, run_report
+from torchproof.rows import row_rules
 from torchproof.rows.plan import Placed, expand, place, select
 from torchproof.rows.progress import Progress
 from torchproof.rows.results import FAILED, NOT_RUN, Result, kept
-from torchproof.rows.run import build, run, tools
+from torchproof.rows.scheduler import build, run, tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
                 maker.write()
             return 0
         matrix = config.load()
-        broken = [*map(str, rules.violations(matrix))]
+        broken = [*map(str, row_rules.violations(matrix))]
         if chosen.check:
             broken += [line for maker in makers() for line in maker.check()]
         if chosen.check or broken:
@@ -177,7 +177,7 @@ def list_rows(
     if as_json:
         print(json.dumps([listed(matrix, p) for p in placed]))
     else:
-        console.print(document.plan(placed))
+        console.print(run_report.plan(placed))
     return 0
 
 
@@ -218,10 +218,10 @@ def run_rows(
 
 def conclude(results: tuple[Result, ...], chosen: argparse.Namespace, console: Console) -> int:
     """Write the report; the exit code."""
-    written = document.write(BUILD, chosen.tier, results)
+    written = run_report.write(BUILD, chosen.tier, results)
     if chosen.json:
         print(json.dumps(written, indent=1))
-    console.print(document.summary(results))
+    console.print(run_report.summary(results))
     console.print(f"report: {shown(BUILD / 'index.html')}, {shown(BUILD / 'report.json')}")
     built = [] if chosen.build else different_builds(results)
     for sentence in built:

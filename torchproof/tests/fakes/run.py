@@ -21,11 +21,11 @@ from torchproof.machine.inventory import CompilerFound, Emulation, Interpreter, 
 from torchproof.machine.processes import Processes
 from torchproof.machine.sample_processors import AMX
 from torchproof.rows import row
-from torchproof.rows.build import Builder
 from torchproof.rows.plan import expand, place
 from torchproof.rows.progress import Progress
-from torchproof.rows.run import build, run
+from torchproof.rows.scheduler import build, run
 from torchproof.rows.single_flight import SingleFlight
+from torchproof.rows.wheel_builder import Builder
 
 from torchproof import config, terminal
 
@@ -129,9 +129,9 @@ def main() -> int:
             print(f"error: {error}")
             return 2
     if "report" in sys.argv:
-        from torchproof.report import document  # noqa: PLC0415  # draws plots: slow to import
+        from torchproof.report import run_report  # noqa: PLC0415  # draws plots: slow to import
 
-        document.write(folder, "local", results)
+        run_report.write(folder, "local", results)
     return 1 if any(result.status == "failed" for result in results) else 0
 
 

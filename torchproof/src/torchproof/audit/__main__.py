@@ -14,9 +14,9 @@ from rich.text import Text
 from torchproof import terminal
 from torchproof.audit.architectures import images_of
 from torchproof.audit.artifact import ArtifactError
+from torchproof.audit.findings import Refusal, Report, render, to_json
 from torchproof.audit.isolated import Auditor
 from torchproof.audit.policy import Ceilings, Policy, default_policy
-from torchproof.audit.report import Refusal, Report, render, to_json
 from torchproof.audit.rules import RULES
 from torchproof.audit.torches import NotTorchError, find_torch
 

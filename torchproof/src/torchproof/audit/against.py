@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from torchproof.audit import symbols
-from torchproof.audit.system import (
+from torchproof.audit.system_libraries import (
     find_library,
     interpreter_libraries,
     library_folders,

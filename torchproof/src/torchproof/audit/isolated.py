@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchproof.audit.apply_rules import audit
 from torchproof.audit.artifact import ArtifactError
-from torchproof.audit.audit import audit
 
 if sys.platform != "win32":
     import resource
 
 if TYPE_CHECKING:
+    from torchproof.audit.findings import Report
     from torchproof.audit.policy import Policy
-    from torchproof.audit.report import Report
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from torchproof import config, terminal
-from torchproof.conda import build, facts, rendered, variants
-from torchproof.conda.results import tables
+from torchproof.conda import package_builder, rendered, settings, variants
 from torchproof.conda.run import run
 from torchproof.conda.session import session
 from torchproof.conda.steps import Steps
+from torchproof.conda.summary import tables
 from torchproof.errors import TorchproofError
 from torchproof.files import write_json
 from torchproof.lock import held
@@ -36,8 +36,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--tool",
-        choices=sorted(build.TOOLS),
-        default=build.PY_RATTLER_BUILD,
+        choices=sorted(package_builder.TOOLS),
+        default=package_builder.PY_RATTLER_BUILD,
         help="what builds the recipe (default: %(default)s)",
     )
     parser.add_argument(
@@ -59,7 +59,7 @@ def write() -> tuple[Path, ...]:
     """Write what is made from matrix.toml and the recipe; where."""
     variants.write()
     golden = config.ROOT / config.project().conda.proofs / "golden"
-    for platform in facts.load().platforms:
+    for platform in settings.load().platforms:
         write_json(golden / f"conda-{platform}.json", rendered.golden(platform))
     return (variants.PATH, golden)
 

@@ -17,7 +17,7 @@ from rattler_build import (
     VariantConfig,
 )
 
-from torchproof.conda import wheels
+from torchproof.conda import repackage
 from torchproof.conda.log import Log
 from torchproof.config import series
 from torchproof.errors import TorchproofError
@@ -35,7 +35,7 @@ PARTS = Path(__file__).parent / "parts"
 SUBDIRS = ("linux-64", "noarch")
 # What decides how a wheel becomes a package.
 WHEEL_SOURCES = (
-    "conda/wheels.py",
+    "conda/repackage.py",
     "machine/device_code.py",
     "machine/stubs.py",
     "conda/parts/pytorch",
@@ -83,7 +83,7 @@ class Channel:
             target.python.version,
             glibc,
             lock.key if lock else "",
-            *wheels.requirements(),
+            *repackage.requirements(),
             tool_hash(*WHEEL_SOURCES),
         )
         return Part(f"wheels of {target.label}", key, partial(self._package, target, glibc))
@@ -91,13 +91,13 @@ class Channel:
     def _package(self, target: Target, glibc: str) -> list[Path]:
         folder = self.scratch / f"wheels-{target.tag}"
         made: list[Path] = []
-        for wheel in wheels.download(target, folder):
+        for wheel in repackage.download(target, folder):
             unpacked = folder / wheel.name.partition("-")[0]
             try:
-                package = wheels.package(wheel, target, unpacked, self.folder, glibc)
+                package = repackage.package(wheel, target, unpacked, self.folder, glibc)
             except (OSError, ValueError, TorchproofError, RattlerBuildError) as error:
                 raise ChannelFailed(f"{wheel.name} cannot be made a package: {error}") from None
-            wheels.forget(wheel, unpacked)
+            repackage.forget(wheel, unpacked)
             made.append(package)
             if package.name.startswith("libtorch-"):
                 made += self._build("pytorch", _torch_values(package))

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchproof import config
-from torchproof.conda import build
-from torchproof.conda.checks import audit_package, cuda_release, recipe_tests
-from torchproof.conda.results import PackageResult
+from torchproof.conda import package_builder
+from torchproof.conda.package_checks import audit_package, cuda_release, recipe_tests
+from torchproof.conda.summary import PackageResult
 from torchproof.conda.worker_pool import done
 from torchproof.files import (
     read_json,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
 
-    from torchproof.conda.checks import PackageChecks
+    from torchproof.conda.package_checks import PackageChecks
     from torchproof.conda.rendered import Output
     from torchproof.conda.session import Session
     from torchproof.conda.worker_pool import WorkerPool
@@ -44,7 +44,7 @@ class Package:
     """
 
     output: Output
-    built: build.Built
+    built: package_builder.Built
     sha256: str
     key: str
     kept: PackageResult | None = None
@@ -71,13 +71,13 @@ def make_packages(
     yield from kept.values()
     for one, built in _build(session, workers, missing):
         yield Package(one, built, sha256(built.path), keys[one.key])
-    build.index(session.context.output)
+    package_builder.index(session.context.output)
 
 
 def _build(
     session: Session, workers: WorkerPool, missing: list[Output]
-) -> Iterator[tuple[Output, build.Built]]:
-    tool = build.tool(session.tool)
+) -> Iterator[tuple[Output, package_builder.Built]]:
+    tool = package_builder.tool(session.tool)
     begun = {}
     for one in missing:
         future = workers.submit(f"{one.key}: build", partial(tool.build, session.context, one))
@@ -130,7 +130,7 @@ def _known(session: Session, wanted: Output, key: str) -> Package | None:
     if not (result.ok and path.is_file() and sha256(path) == result.sha256):
         return None
     result = dataclasses.replace(result, tests=tuple(result.tests))
-    return Package(wanted, build.Built(path, result.seconds), result.sha256, key, result)
+    return Package(wanted, package_builder.Built(path, result.seconds), result.sha256, key, result)
 
 
 def forget_others(output: Path, wanted: Iterable[Output]) -> None:

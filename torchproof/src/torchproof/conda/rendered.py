@@ -16,7 +16,7 @@ from rattler_build import (
 )
 
 from torchproof.conda import variants
-from torchproof.conda.facts import RECIPE
+from torchproof.conda.settings import RECIPE
 from torchproof.config import ConfigError, project
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from torchproof.conda import build, channel, rendered
+from torchproof.conda import channel, package_builder, rendered
+from torchproof.conda.package_proofs import prove_installation, prove_metadata, prove_reproducible
 from torchproof.conda.packages import make_packages, test_package
-from torchproof.conda.proofs import prove_installation, prove_metadata, prove_reproducible
-from torchproof.conda.results import RenderedResult, Results
 from torchproof.conda.suite import solve_for, test_environment, wanted
+from torchproof.conda.summary import RenderedResult, Results
 from torchproof.conda.worker_pool import worker_pool
 from torchproof.config import ROOT, project
 from torchproof.files import write_json
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from torchproof.conda.packages import Package
-    from torchproof.conda.results import PackageResult, ProofResult
     from torchproof.conda.session import Session
+    from torchproof.conda.summary import PackageResult, ProofResult
     from torchproof.conda.worker_pool import WorkerPool
 
 # What the channel, the unpacked wheels, the builds and the prefixes take at most.
@@ -45,7 +45,9 @@ def run(session: Session) -> Results:
     os.environ["RATTLER_CACHE_DIR"] = str(session.cache.parent)
     with worker_pool(session.steps) as workers:
         proofs = make_channel(session, workers)
-        variants = build.local_variants(session.tools, session.targets, session.context.variants)
+        variants = package_builder.local_variants(
+            session.tools, session.targets, session.context.variants
+        )
         outputs = [output for output in variants if output.name in session.packages]
         packages: dict[str, Package] = {}
         tested: dict[str, Future[PackageResult]] = {}
@@ -139,7 +141,8 @@ def all_rendered(session: Session, packages: Iterable[Package]) -> list[Rendered
             platform=platform,
             name=output.name,
             build=output.build,
-            built=platform == build.PLATFORM and (output.name, output.build.split("_")[0]) in built,
+            built=platform == package_builder.PLATFORM
+            and (output.name, output.build.split("_")[0]) in built,
         )
         for platform in session.facts.platforms
         for output in rendered.outputs(platform)
@@ -158,7 +161,7 @@ def not_run(session: Session) -> list[str]:
     if session.cuda is None:
         found.append("the CUDA package: there is no nvcc on this machine")
     else:
-        built = build.LOCAL_ARCHITECTURES
+        built = package_builder.LOCAL_ARCHITECTURES
         left = [name for name in session.architectures if name not in built.split(";")]
         found.append(
             f"the CUDA package for {', '.join(left)}: built here for {built} alone, which is quick"

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchproof import config
-from torchproof.conda import build, channel, local, variants
-from torchproof.conda import facts as conda_facts
+from torchproof.conda import channel, local, package_builder, settings, variants
 from torchproof.conda import targets as conda_targets
-from torchproof.conda.checks import PackageChecks, policies
+from torchproof.conda.package_checks import PackageChecks, policies
 from torchproof.machine.inventory import this_machine
 
 if TYPE_CHECKING:
@@ -63,9 +62,9 @@ class Session:
         return self.folder / "cache" / "pkgs"
 
     @property
-    def context(self) -> build.BuildContext:
+    def context(self) -> package_builder.BuildContext:
         """Where the packages are built."""
-        return build.BuildContext(
+        return package_builder.BuildContext(
             channels=(self.channel.folder,),
             output=self.folder / "packages",
             variants=self.folder / "local_variants.yaml",
@@ -109,13 +108,13 @@ def session(folder: Path, tool: str, native: bool, steps: Steps) -> Session:
         BuildFailed: the tool asked for is not there.
     """
     _check_project()
-    packages = build.packages(build.tool(tool), native)
+    packages = package_builder.packages(package_builder.tool(tool), native)
     matrix = config.load()
     with steps.step("look for interpreters and compilers"):
         machine = this_machine()
         tools = local.toolchain(machine)
         targets = conda_targets.targets(matrix, machine)
-    return Session(folder, tool, packages, matrix, conda_facts.load(), tools, targets, steps)
+    return Session(folder, tool, packages, matrix, settings.load(), tools, targets, steps)
 
 
 def _check_project() -> None:
@@ -126,7 +125,7 @@ def _check_project() -> None:
             " }, the names of recipe/recipe.yaml's outputs"
         )
     for path, remedy in (
-        (conda_facts.RECIPE / "recipe.yaml", "write it, or see what `torchproof init` makes"),
+        (settings.RECIPE / "recipe.yaml", "write it, or see what `torchproof init` makes"),
         (variants.PATH, "make it from matrix.toml with `torchproof conda --write`"),
     ):
         if not path.is_file():

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from torchproof.conda.checks import driver_override
 from torchproof.conda.install import ENVIRONMENT, install
-from torchproof.conda.results import FAILED, PASSED, EnvironmentResult
+from torchproof.conda.package_checks import driver_override
 from torchproof.conda.solving import solve
+from torchproof.conda.summary import FAILED, PASSED, EnvironmentResult
 from torchproof.config import project
 from torchproof.files import read_json, text_hash, tool_hash, write_json
 from torchproof.machine.processes import Processes

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from torchproof import config
-from torchproof.conda import facts as conda_facts
+from torchproof.conda import settings
 from torchproof.files import write_atomically
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from torchproof.config import CondaVariants, Matrix
 
-PATH = conda_facts.RECIPE / "conda_build_config.yaml"
+PATH = settings.RECIPE / "conda_build_config.yaml"
 HEADER = """\
 # Made from matrix.toml by `nox -s conda -- --write`; `nox -s matrix -- --check` fails when it has
 # drifted. Block lists and no selectors: conda-build takes a trailing [...] for a selector, and
@@ -50,7 +50,7 @@ def to_yaml(values: Mapping[str, tuple[str, ...]]) -> str:
 
 def render() -> str:
     """The text that belongs into the committed file."""
-    return HEADER + to_yaml(variants(config.load(), conda_facts.load()))
+    return HEADER + to_yaml(variants(config.load(), settings.load()))
 
 
 def write() -> None:
@@ -73,7 +73,7 @@ def drift() -> str:
 
 def recipe_version() -> str:
     """The version that the recipe states."""
-    text = (conda_facts.RECIPE / "recipe.yaml").read_text(encoding="utf-8")
+    text = (settings.RECIPE / "recipe.yaml").read_text(encoding="utf-8")
     found = re.search(r'^  version: "([^"]+)"$', text, re.MULTILINE)
     if found is None:
         raise config.ConfigError('recipe/recipe.yaml: expected a line `version: "..."`, found none')

@@ -15,7 +15,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from torchproof import terminal
 from torchproof.audit.artifact import LIBRARY
-from torchproof.audit.report import COLOURS
+from torchproof.audit.findings import COLOURS
 from torchproof.audit.text import shorten
 from torchproof.doctor.diagnose import diagnose
 from torchproof.doctor.here import look

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from packaging.tags import sys_tags
 
 from torchproof.audit import symbols
-from torchproof.audit.system import read_provider, system_ceilings
+from torchproof.audit.system_libraries import read_provider, system_ceilings
 from torchproof.audit.torches import NotTorchError, find_torch
 from torchproof.machine.inventory import running_python
 

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from torchproof.audit import elf
+from torchproof.audit.apply_rules import judge
 from torchproof.audit.artifact import (
     LIBRARY,
     Artifact,
@@ -21,7 +22,6 @@ from torchproof.audit.artifact import (
     named_torch,
     pinned_torch,
 )
-from torchproof.audit.audit import judge
 from torchproof.audit.elf_file import NotElfError
 from torchproof.audit.isolated import Auditor
 from torchproof.audit.policy import Policy

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING
 from torchproof import config, terminal
 from torchproof.errors import TorchproofError
 from torchproof.files import write_json
-from torchproof.grid import document, released
+from torchproof.grid import released, released_page
 from torchproof.grid.built import BuiltWheels
+from torchproof.grid.crossload import Grid, lines
 from torchproof.grid.prober import Prober
-from torchproof.grid.session import Grid, lines
 from torchproof.grid.table import details, table
-from torchproof.grid.wheel import GridError, read_wheel
+from torchproof.grid.wheel_file import GridError, read_wheel
 from torchproof.lock import held
 from torchproof.machine.environments import Maker, installer
 from torchproof.machine.inventory import this_machine
 from torchproof.machine.processes import Processes, Stopped
-from torchproof.report import document as report
-from torchproof.rows.build import Builder
+from torchproof.report import run_report
+from torchproof.rows.wheel_builder import Builder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from torchproof.grid.released import Absent
-    from torchproof.grid.wheel import Wheel
+    from torchproof.grid.wheel_file import Wheel
     from torchproof.machine.environments import Environment
     from torchproof.machine.inventory import Interpreter, Machine
 
@@ -195,9 +195,9 @@ def _show(grid: Grid, absent: list[Absent], options: argparse.Namespace, console
     result = (BUILD if options.built else FOLDER) / "grid.json"
     write_json(result, grid.to_dict())
     if options.built:
-        report.refresh(BUILD)
+        run_report.refresh(BUILD)
     if options.write:
-        document.write(options.write, grid, absent, _heading(options))
+        released_page.write(options.write, grid, absent, _heading(options))
     console.print(table(grid))
     surprises = sum(not cell.as_predicted for cell in grid.cells)
     not_run = sum(not cell.run for cell in grid.cells)
@@ -209,7 +209,7 @@ def _show(grid: Grid, absent: list[Absent], options: argparse.Namespace, console
         print(json.dumps(grid.to_dict(), indent=1))
 
 
-def _heading(options: argparse.Namespace) -> document.Heading:
+def _heading(options: argparse.Namespace) -> released_page.Heading:
     wheels, title = "Wheels", "What loads where"
     command = ["torchproof", "grid", *map(str, options.wheels), "--write", str(options.write)]
     if options.built:
@@ -218,7 +218,7 @@ def _heading(options: argparse.Namespace) -> document.Heading:
         command = ["torchproof", "crossload"]
         command += ["--torch", options.torch] if options.torch else []
         command += ["--build-on", options.build_on] if options.build_on else []
-    return document.Heading(title, wheels, shlex.join(command))
+    return released_page.Heading(title, wheels, shlex.join(command))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchproof.config import ROOT, ConfigError, project, series
-from torchproof.grid.wheel import Wheel, read_wheel
-from torchproof.rows.build import Builder, recipe
+from torchproof.grid.wheel_file import Wheel, read_wheel
 from torchproof.rows.plan import Row
+from torchproof.rows.wheel_builder import Builder, recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ from torchproof.grid.table import words
 from torchproof.grid.trials import ABORTS, IMPORTS, NOT_RUN, REFUSES, WORKS, WRONG
 
 if TYPE_CHECKING:
-    from torchproof.grid.session import Grid
+    from torchproof.grid.crossload import Grid
     from torchproof.grid.trials import GridCell
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and a word beside each.

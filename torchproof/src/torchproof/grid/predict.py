@@ -11,7 +11,7 @@ from torchproof.audit.policy import default_policy
 from torchproof.audit.torches import find_torch
 from torchproof.config import series
 from torchproof.grid.trials import FAILS, LOADS, SEVERITY, UNSAFE, UNSUPPORTED, WORKS
-from torchproof.grid.wheel import GridError, Wheel
+from torchproof.grid.wheel_file import GridError, Wheel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from torchproof.machine.environments import torch_requirements
 
 if TYPE_CHECKING:
     from torchproof.audit import Verdict
-    from torchproof.grid.wheel import Wheel
+    from torchproof.grid.wheel_file import Wheel
     from torchproof.machine.environments import Environment, Installer
     from torchproof.machine.processes import Processes
 

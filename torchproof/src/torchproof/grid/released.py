@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchproof import config
-from torchproof.grid.wheel import GridError, Wheel, read_wheel
+from torchproof.grid.wheel_file import GridError, Wheel, read_wheel
 from torchproof.machine.processes import Processes, reason_in
 
 if TYPE_CHECKING:

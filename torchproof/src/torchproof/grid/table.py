@@ -11,7 +11,7 @@ from rich.text import Text
 from torchproof.grid.trials import IMPORTS, LOADS, NOT_RUN, UNSAFE, UNSUPPORTED, WORKS
 
 if TYPE_CHECKING:
-    from torchproof.grid.session import Grid, Line
+    from torchproof.grid.crossload import Grid, Line
     from torchproof.grid.trials import GridCell
 
 

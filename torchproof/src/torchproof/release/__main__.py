@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from torchproof import config, terminal
-from torchproof.audit.audit import audit
+from torchproof.audit.apply_rules import audit
 from torchproof.audit.policy import default_policy
 from torchproof.errors import TorchproofError
 from torchproof.files import write_atomically
 from torchproof.release import platforms, sbom, tags, version
-from torchproof.release.build import build, differences, epoch
+from torchproof.release.distributions import build, differences, epoch
 from torchproof.release.version import ReleaseError
 
 if TYPE_CHECKING:

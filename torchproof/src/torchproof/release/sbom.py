@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from wheel.wheelfile import WheelFile
 
-from torchproof.release.build import EPOCH
+from torchproof.release.distributions import EPOCH
 from torchproof.release.version import ReleaseError
 
 if TYPE_CHECKING:

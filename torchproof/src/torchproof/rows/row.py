@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from torchproof import terminal
-from torchproof.audit.audit import audit
+from torchproof.audit.apply_rules import audit
+from torchproof.audit.findings import render, to_json
 from torchproof.audit.policy import default_policy
-from torchproof.audit.report import render, to_json
-from torchproof.audit.system import system_ceilings
+from torchproof.audit.system_libraries import system_ceilings
 from torchproof.config import ROOT, Matrix, project, series
 from torchproof.errors import TorchproofError
 from torchproof.files import source_hash, text_hash
@@ -26,8 +26,8 @@ from torchproof.machine import levels, processor
 from torchproof.machine.environments import KEEP_BYTECODE, Environment, Maker
 from torchproof.machine.processes import Stopped
 from torchproof.rows import results
-from torchproof.rows.build import Artifact, Builder, Recipe, recipe
 from torchproof.rows.results import FAILED, PASSED
+from torchproof.rows.wheel_builder import Artifact, Builder, Recipe, recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from torchproof import config
 from torchproof.audit import audit, default_policy, to_json
-from torchproof.audit.system import system_ceilings
-from torchproof.conda import build
-from torchproof.conda.results import FAILED, NOT_RUN, PASSED
+from torchproof.audit.system_libraries import system_ceilings
+from torchproof.conda import package_builder
+from torchproof.conda.summary import FAILED, NOT_RUN, PASSED
 from torchproof.files import write_atomically
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def policies(matrix: Matrix, targets: tuple[Target, ...]) -> dict[str, Policy]:
     return {names.stable: stable, names.native: native}
 
 
-def recipe_tests(checks: PackageChecks, built: build.Built, driver: str | None) -> tuple[str, ...]:
+def recipe_tests(
+    checks: PackageChecks, built: package_builder.Built, driver: str | None
+) -> tuple[str, ...]:
     """The status of each of the recipe's tests; what they print goes to the log.
 
     A CUDA package is tested as if there were a `driver` for it: it has to install and import.
@@ -103,7 +105,7 @@ def audit_package(checks: PackageChecks, wanted: Output, path: Path) -> tuple[st
     if policy is None:
         return NOT_RUN, "it holds no binary"
     if cuda := cuda_release(wanted):
-        architectures = (build.LOCAL_ARCHITECTURES,)
+        architectures = (package_builder.LOCAL_ARCHITECTURES,)
         policy = dataclasses.replace(policy, cuda=cuda, cuda_architectures=architectures)
     report = audit(path, policy)
     write_atomically(checks.logs / f"{path.stem}-audit.json", to_json([report]) + "\n")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from torchproof.lock import held
 from torchproof.machine.environments import Maker, installer
 from torchproof.machine.processes import Processes
-from torchproof.rows.build import Builder
 from torchproof.rows.row import RowRun, Tools
 from torchproof.rows.single_flight import SingleFlight
+from torchproof.rows.wheel_builder import Builder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

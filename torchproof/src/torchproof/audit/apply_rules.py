@@ -10,9 +10,9 @@ from torchproof.audit.against import resolve
 from torchproof.audit.artifact import ArtifactError, opened
 from torchproof.audit.checks.system import bundled_torch
 from torchproof.audit.elf_file import NotElfError
+from torchproof.audit.findings import Finding, LibraryReport, Report
 from torchproof.audit.outcome import Subject, listed, not_run
 from torchproof.audit.policy import default_policy
-from torchproof.audit.report import Finding, LibraryReport, Report
 from torchproof.audit.rules import RULES
 from torchproof.audit.torches import find_torch
 from torchproof.files import sha256

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchproof.files import sha256
 from torchproof.grid.trials import GridCell
-from torchproof.grid.wheel import Wheel
+from torchproof.grid.wheel_file import Wheel
 from torchproof.machine.environments import Environment
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from rattler_build import Package, RattlerBuildError, ToolConfiguration
 
 from torchproof import config
 from torchproof.conda import rendered, variants
-from torchproof.conda.facts import RECIPE
 from torchproof.conda.log import Log
+from torchproof.conda.settings import RECIPE
 from torchproof.errors import TorchproofError
 from torchproof.files import write_atomically
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from torchproof import config
-from torchproof.conda.results import FAILED, NOT_RUN, PASSED, ProofResult
+from torchproof.conda.summary import FAILED, NOT_RUN, PASSED, ProofResult
 from torchproof.conda.worker_pool import done
 from torchproof.files import read_json, source_hash, text_hash, write_json
 from torchproof.machine.processes import Processes

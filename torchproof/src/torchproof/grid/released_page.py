@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from torchproof.files import read_json, write_atomically, write_json
 from torchproof.grid import picture
+from torchproof.grid.crossload import Grid
 from torchproof.grid.released import Absent
-from torchproof.grid.session import Grid
 from torchproof.grid.table import markdown
 from torchproof.grid.trials import LOADS, NOT_RUN, REFUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from torchproof.grid.session import Line
+    from torchproof.grid.crossload import Line
     from torchproof.grid.trials import LibraryTrial
 
 RUNS_ON = {
