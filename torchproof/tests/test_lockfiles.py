@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from torchproof.machine import lockfiles, vulnerabilities
 from torchproof.machine.lockfiles import LockError, Pin, parse, read, split
 
@@ -96,22 +97,28 @@ def test_what_was_not_audited_is_not_run(
     packages: list[dict[str, object]] | None, accepted: dict[str, str], code: int, start: str
 ) -> None:
     output = "" if packages is None else json.dumps({"dependencies": packages})
-    status, lines = vulnerabilities.verdict(output, "trace\nno route\n", accepted)
+    answer = subprocess.CompletedProcess([], 1, output, "trace\nno route\n")
+    status, lines = vulnerabilities.verdict([answer], accepted)
     assert status == code
     assert lines[0].startswith(start)
     assert len(lines) == 1
 
 
-def test_every_lock_is_audited_and_the_worst_counts(
+def test_every_version_in_every_lock_is_audited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {"common.txt": [SOUND], "torch-2.10.0.txt": [SOUND, BROKEN]}
-    for name in found:
-        (tmp_path / name).touch()
+    (tmp_path / "common.txt").write_text(TEXT)
+    (tmp_path / "torch-2.10.0.txt").write_text(
+        f'torch===2.10.0; python_version < "3" --hash={A}\ntorch==2.10.0+cpu --hash={A}\n'
+    )
+    asked: list[Requirement] = []
 
-    def audit(file: Path) -> subprocess.CompletedProcess[str]:
-        output = json.dumps({"dependencies": found[file.name]})
-        return subprocess.CompletedProcess([], 1, output, "")
+    def audit(requirements: str) -> subprocess.CompletedProcess[str]:
+        these = [Requirement(line) for line in requirements.splitlines()]
+        assert len({each.name for each in these}) == len(these)
+        asked.extend(these)
+        broken = {**BROKEN, "name": these[0].name}
+        return subprocess.CompletedProcess([], 1, json.dumps({"dependencies": [broken]}), "")
 
     monkeypatch.setattr(vulnerabilities, "audit", audit)
     monkeypatch.setattr(config, "ROOT", tmp_path.parent)
@@ -119,8 +126,9 @@ def test_every_lock_is_audited_and_the_worst_counts(
     monkeypatch.setattr(config, "project", lambda: project)
     monkeypatch.setattr("sys.argv", ["vulnerabilities"])
     assert vulnerabilities.main() == 1
+    assert sorted(map(str, asked)) == ["numpy==2.4.6", "torch==2.10.0", "torch==2.13.0"]
     out = capsys.readouterr().out
-    assert "common.txt: passed: 1 packages" in out
-    assert "torch-2.10.0.txt: rich 1: PYSEC-1: failed, fixed in 2" in out
+    assert "numpy 1: PYSEC-1: failed, fixed in 2" in out
+    assert "torch 1: PYSEC-1: failed, fixed in 2" in out
     monkeypatch.setattr("sys.argv", ["vulnerabilities", "--accept=PYSEC-1=not used"])
     assert vulnerabilities.main() == 0

@@ -12,22 +12,42 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
+from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
 
 from torchproof import config, terminal
-from torchproof.machine.lockfiles import COMMON
+from torchproof.machine import lockfiles
 
-TORCH = "torch-*.txt"
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 
-def verdict(output: str, error: str, accepted: dict[str, str]) -> tuple[int, list[str]]:
+def requirements(pins: Iterable[lockfiles.Pin]) -> Iterator[str]:
+    """Requirement files with every version of every package, whatever Python it is for.
+
+    pip-audit passes over what a marker excludes, reads no `===`, and refuses a second version.
+    """
+    versions = sorted({(pin.name, Version(pin.version).public) for pin in pins})
+    by_name = [list(same) for _, same in groupby(versions, key=lambda each: each[0])]
+    for layer in zip_longest(*by_name):
+        yield "".join(f"{each[0]}=={each[1]}\n" for each in layer if each)
+
+
+def verdict(
+    answers: Iterable[subprocess.CompletedProcess[str]], accepted: dict[str, str]
+) -> tuple[int, list[str]]:
     """The exit status and what to print, from pip-audit's JSON and its messages."""
-    try:
-        audited = json.loads(output)["dependencies"]
-    except ValueError:
-        last = error.strip().rpartition("\n")[2]
-        return 0, [f"not run: pip-audit has no answer ({last[:200]})"]
+    audited = []
+    for answer in answers:
+        try:
+            audited += json.loads(answer.stdout)["dependencies"]
+        except ValueError:
+            last = answer.stderr.strip().rpartition("\n")[2]
+            return 0, [f"not run: pip-audit has no answer ({last[:200]})"]
     unknown = [package["name"] for package in audited if "skip_reason" in package]
     found = [(p, v) for p in audited for v in p.get("vulns", ())]
     lines = [_line(package, each, accepted) for package, each in found]
@@ -52,11 +72,14 @@ def _line(package: dict[str, Any], each: dict[str, Any], accepted: dict[str, str
     return f"{package['name']} {package['version']}: {each['id']}: {status}"
 
 
-def audit(file: Path) -> subprocess.CompletedProcess[str]:
-    """Run pip-audit on a lock, which it does not resolve again."""
-    command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--format=json"]
-    command += ["--progress-spinner=off", "--requirement", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def audit(requirements: str) -> subprocess.CompletedProcess[str]:
+    """Run pip-audit on pinned requirements, which it does not resolve again."""
+    command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--no-deps", "--format=json"]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write(requirements)
+        file.flush()
+        command += ["--progress-spinner=off", "--requirement", file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def main() -> int:
@@ -65,16 +88,12 @@ def main() -> int:
     parser.add_argument("--accept", action="append", default=[], metavar="ID=REASON")
     chosen = parser.parse_args()
     accepted = dict(text.split("=", 1) for text in chosen.accept)
-    folder = Path(config.ROOT, config.project().locks)
-    console = terminal.console(soft_wrap=True)
-    worst = 0
-    for file in (folder / COMMON, *sorted(folder.glob(TORCH))):
-        done = audit(file)
-        code, lines = verdict(done.stdout, done.stderr, accepted)
-        worst = max(worst, code)
-        for line in lines:
-            console.print(f"{file.name}: {line}", style="red" if code else None)
-    return worst
+    files = Path(config.ROOT, config.project().locks).glob("*.txt")
+    pins = [pin for file in files for pin in lockfiles.parse(file.read_text(encoding="utf-8"))]
+    code, lines = verdict(map(audit, requirements(pins)), accepted)
+    for line in lines:
+        terminal.console(soft_wrap=True).print(line, style="red" if code else None)
+    return code
 
 
 if __name__ == "__main__":
