@@ -4,19 +4,15 @@ Reads what Linux reports in /proc and /sys and needs nothing but torch. Other sy
 and the number of threads; what is not reported is None or empty, never guessed.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 UNKNOWN = "unknown"
 X86 = ("x86_64", "amd64")

@@ -1,7 +1,5 @@
 """`torchproof COMMAND ...`: one program before all the others."""
 
-from __future__ import annotations
-
 from torchproof.interrupts import INTERRUPTED  # noqa: F401 - before what is slow
 
 # isort: split

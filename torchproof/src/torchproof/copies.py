@@ -1,7 +1,5 @@
 """Files of this tool that the project carries copies of, so that it needs nothing of the tool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torchproof import config

@@ -1,7 +1,5 @@
 """The base of every error that a user can act on: one sentence, and no traceback."""
 
-from __future__ import annotations
-
 
 class TorchproofError(Exception):
     """Something the user can fix; the message says what was expected, what came and what to do."""

@@ -1,18 +1,14 @@
 """Files that are whole or absent, and hashes of what a result depends on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import uuid
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchproof.config import ROOT, project
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 # This tool itself.
 TOOL = Path(__file__).parent

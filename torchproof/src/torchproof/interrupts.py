@@ -3,13 +3,8 @@
 Where something is to be kept or ended, the program catches KeyboardInterrupt itself.
 """
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from types import TracebackType
 
 INTERRUPTED = 130
 _others = sys.excepthook

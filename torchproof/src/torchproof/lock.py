@@ -1,17 +1,12 @@
 """One run at a time in a folder: two would take each other's half-made files for their own."""
 
-from __future__ import annotations
-
 import fcntl
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from torchproof.errors import TorchproofError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class BusyError(TorchproofError):

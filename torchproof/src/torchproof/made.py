@@ -1,17 +1,13 @@
 """Committed files made from matrix.toml: by this tool, and by modules of the project."""
 
-from __future__ import annotations
-
 import importlib
 import sys
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from torchproof import config, copies
 from torchproof.conda import variants
 from torchproof.report import readme
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Maker(Protocol):

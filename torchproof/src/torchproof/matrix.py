@@ -1,7 +1,5 @@
 """`torchproof run`, `list`, `expand`, `check` and `report`: the rows of matrix.toml."""
 
-from __future__ import annotations
-
 from torchproof.interrupts import INTERRUPTED  # before the imports that are slow
 
 # isort: split
@@ -9,9 +7,12 @@ import argparse
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from torchproof import config, terminal
 from torchproof.errors import TorchproofError
@@ -27,11 +28,6 @@ from torchproof.rows.plan import Placed, expand, place, select
 from torchproof.rows.progress import Progress
 from torchproof.rows.results import FAILED, NOT_RUN, Result, kept
 from torchproof.rows.scheduler import build, run, tools
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.console import Console
 
 BUILD = config.ROOT / "build" / "matrix"
 

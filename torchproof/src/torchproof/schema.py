@@ -3,8 +3,6 @@
 `python -m torchproof.schema` writes it into data/.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import typing

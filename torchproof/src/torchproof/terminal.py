@@ -1,7 +1,5 @@
 """The console that every program of torchproof prints on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich.console import Console

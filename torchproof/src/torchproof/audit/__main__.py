@@ -1,14 +1,12 @@
 """`torchproof audit FILE...`: audit artifacts; 1 when a rule fails, 2 on bad input."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import fields, replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.text import Text
 
 from torchproof import terminal
@@ -19,9 +17,6 @@ from torchproof.audit.isolated import Auditor
 from torchproof.audit.policy import Ceilings, Policy, default_policy
 from torchproof.audit.rules import RULES
 from torchproof.audit.torches import NotTorchError, find_torch
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 BAD_INPUT = 2
 

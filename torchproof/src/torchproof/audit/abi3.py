@@ -1,18 +1,13 @@
 """Whether a library that claims abi3 keeps to CPython's limited API, as abi3info records it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from abi3info import DATAS, FUNCTIONS
 from abi3info.models import PyVersion
 from abi3info.models import Symbol as PythonSymbol
 
 from torchproof.audit import symbols
-
-if TYPE_CHECKING:
-    from torchproof.audit.elf import Elf
+from torchproof.audit.elf import Elf
 
 
 @dataclass(frozen=True)

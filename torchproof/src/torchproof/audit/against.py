@@ -6,28 +6,23 @@ that names one of those is found by name alone; the others are out of its reach,
 the same folder. The names of CPython's C API are taken as given.
 """
 
-from __future__ import annotations
-
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torchproof.audit import symbols
+from torchproof.audit.elf import Elf, Provider
+from torchproof.audit.facts import Facts
 from torchproof.audit.system_libraries import (
     find_library,
     interpreter_libraries,
     library_folders,
     read_provider,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from torchproof.audit.elf import Elf, Provider
-    from torchproof.audit.facts import Facts
-    from torchproof.audit.torches import Torch
+from torchproof.audit.torches import Torch
 
 Outcome = Literal["loads", "fails", "unsafe"]
 

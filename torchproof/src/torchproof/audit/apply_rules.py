@@ -1,33 +1,22 @@
 """Hold an artifact to a policy: open it, read each library, apply every rule."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from torchproof.audit import elf, facts
 from torchproof.audit.against import resolve
-from torchproof.audit.artifact import ArtifactError, opened
+from torchproof.audit.artifact import Artifact, ArtifactError, Member, opened
 from torchproof.audit.checks.system import bundled_torch
+from torchproof.audit.elf import Elf
 from torchproof.audit.elf_file import NotElfError
+from torchproof.audit.facts import Facts
 from torchproof.audit.findings import Finding, LibraryReport, Report
-from torchproof.audit.outcome import Subject, listed, not_run
-from torchproof.audit.policy import default_policy
-from torchproof.audit.rules import RULES
-from torchproof.audit.torches import find_torch
+from torchproof.audit.outcome import Outcome, Subject, listed, not_run
+from torchproof.audit.policy import Policy, default_policy
+from torchproof.audit.rules import RULES, Rule
+from torchproof.audit.torches import Torch, find_torch
 from torchproof.files import sha256
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from torchproof.audit.artifact import Artifact, Member
-    from torchproof.audit.elf import Elf
-    from torchproof.audit.facts import Facts
-    from torchproof.audit.outcome import Outcome
-    from torchproof.audit.policy import Policy
-    from torchproof.audit.rules import Rule
-    from torchproof.audit.torches import Torch
 
 
 def audit(path: Path, policy: Policy | None = None, against: Iterable[Path] = ()) -> Report:

@@ -1,12 +1,7 @@
 """CUDA architectures in the spelling of the device images: `sm_90a`, `compute_90` for PTX."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 TORCH_SPELLING = re.compile(r"(\d+)\.(\d)([af]?)(\+PTX)?")
 NVCC_SPELLING = re.compile(r"(?:sm|compute)_\d+[af]?")

@@ -1,28 +1,22 @@
 """What the audit is given, opened up as libraries: a .so, a wheel, a folder, a conda package."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.metadata import Metadata
+from packaging.requirements import Requirement
+from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from torchproof.audit import unpack
 from torchproof.audit.elf import is_elf
 from torchproof.audit.text import printable, shorten
 from torchproof.errors import TorchproofError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from packaging.requirements import Requirement
-    from packaging.tags import Tag
 
 
 class ArtifactError(TorchproofError):

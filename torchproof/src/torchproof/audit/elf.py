@@ -1,9 +1,7 @@
 """One ELF file as plain data: everything the audit needs of a binary, read once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from torchproof.audit import fatbin
 from torchproof.audit.elf_file import (
@@ -25,14 +23,10 @@ from torchproof.audit.elf_file import (
     STV_DEFAULT,
     STV_PROTECTED,
     ElfFile,
+    Entry,
     NotElfError,
 )
 from torchproof.audit.text import printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torchproof.audit.elf_file import Entry
 
 # Marks the linker puts into every library; nobody calls them.
 LINKER_MARKS = frozenset(

@@ -5,18 +5,14 @@ sections serve only for what no loader looks at. Nothing in the file is trusted:
 size are checked against the file before they are used, and each table has a limit.
 """
 
-from __future__ import annotations
-
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from torchproof.audit.text import printable
 from torchproof.errors import TorchproofError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Far above any real library: libtorch_cuda.so has some 10^5 symbols.
 MOST_SYMBOLS = 1 << 22

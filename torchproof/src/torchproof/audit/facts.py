@@ -1,22 +1,15 @@
 """What one library is, derived from its ELF facts alone: no expectation enters here."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from torchproof.audit import manylinux, shims, symbols
-from torchproof.audit.policy import Ceilings, bounds, newest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torchproof.audit.elf import Elf
-    from torchproof.audit.fatbin import DeviceCode
-    from torchproof.audit.policy import Binding
+from torchproof.audit.elf import Elf
+from torchproof.audit.fatbin import DeviceCode
+from torchproof.audit.policy import Binding, Ceilings, bounds, newest
 
 GCC = re.compile(r"GCC: \(.*?\) (\d+(?:\.\d+)+)")
 CLANG = re.compile(r"clang version (\d+(?:\.\d+)+)")

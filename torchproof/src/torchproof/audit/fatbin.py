@@ -10,17 +10,13 @@ a gigabyte of it, so only its headers are held in memory. The layout, as `fatbin
                | u32 name at | u32 name bytes | u64 flags
 """
 
-from __future__ import annotations
-
 import re
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from torchproof.audit.elf_file import CHUNK, NotElfError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 MAGIC = 0xBA55ED50
 CONTAINER = struct.Struct("<IHHQ")

@@ -1,28 +1,21 @@
 """The result of an audit, as plain data, as JSON and as a table."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from torchproof.audit.outcome import listed
+from torchproof.audit.against import Verdict
+from torchproof.audit.facts import Facts
+from torchproof.audit.outcome import Status, listed
+from torchproof.audit.policy import Policy
 from torchproof.audit.symbols import brief
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rich.console import Console
-
-    from torchproof.audit.against import Verdict
-    from torchproof.audit.facts import Facts
-    from torchproof.audit.outcome import Status
-    from torchproof.audit.policy import Policy
 
 COLOURS = {
     "passed": "green",

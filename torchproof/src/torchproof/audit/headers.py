@@ -7,22 +7,18 @@ two: the TORCH_FEATURE_VERSION it is declared under, and the first of the named 
 headers declare it, since many early functions carry no such guard.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from packaging.version import Version
 
 from torchproof.audit.shims import TABLE
 from torchproof.audit.torches import find_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HEADERS = (
     "torch/csrc/stable/c/shim.h",

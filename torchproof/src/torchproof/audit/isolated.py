@@ -1,7 +1,5 @@
 """Audits in a process with limits: a file that is made to exhaust it ends that process alone."""
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 import tempfile
@@ -9,17 +7,14 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchproof.audit.apply_rules import audit
 from torchproof.audit.artifact import ArtifactError
+from torchproof.audit.findings import Report
+from torchproof.audit.policy import Policy
 
 if sys.platform != "win32":
     import resource
-
-if TYPE_CHECKING:
-    from torchproof.audit.findings import Report
-    from torchproof.audit.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class Auditor:
         self._scratch = tempfile.TemporaryDirectory(prefix="audit-")
         self._pool = self._started()
 
-    def __enter__(self) -> Auditor:
+    def __enter__(self) -> "Auditor":
         return self
 
     def __exit__(self, *error: object) -> None:

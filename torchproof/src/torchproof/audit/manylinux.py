@@ -1,21 +1,15 @@
 """The manylinux policies, as auditwheel keeps them."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING
 
 from auditwheel.architecture import Architecture
 from auditwheel.libc import Libc
 from auditwheel.policy import WheelPolicies
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torchproof.audit.elf import VersionNeed
-
+from torchproof.audit.elf import VersionNeed
 
 MACHINES = frozenset(row.value for row in Architecture)
 HOME = Architecture.x86_64.value  # the libraries of a machine without a policy go by the same names

@@ -1,19 +1,15 @@
 """What a check is given, and what it answers."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from torchproof.audit.against import Verdict
-    from torchproof.audit.artifact import Artifact, Member
-    from torchproof.audit.elf import Elf
-    from torchproof.audit.facts import Facts
-    from torchproof.audit.policy import Policy
+from torchproof.audit.against import Verdict
+from torchproof.audit.artifact import Artifact, Member
+from torchproof.audit.elf import Elf
+from torchproof.audit.facts import Facts
+from torchproof.audit.policy import Policy
 
 Status = Literal["passed", "failed", "not run"]
 

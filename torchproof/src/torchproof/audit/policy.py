@@ -1,18 +1,14 @@
 """What a binary is held to: what its row declares, and the known bounds of torch, nvcc and C++."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from packaging.version import Version
 
 from torchproof import config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 CPU = "cpu"
 

@@ -4,17 +4,11 @@ A check returns an Outcome: it passed, it failed, or it was not run for the reas
 row does not declare cannot be checked, and is not run; it never counts as passed.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torchproof.audit.checks import binding, compiler, cuda, hygiene, python, system
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torchproof.audit.outcome import Outcome, Subject
+from torchproof.audit.outcome import Outcome, Subject
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 The table is `shims.json`, which torchproof/audit/headers.py makes from the headers of torch.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What a symbol's name states: whose it is, and which std::string it was compiled with."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

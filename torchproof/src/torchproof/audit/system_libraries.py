@@ -1,23 +1,17 @@
 """The libraries of this machine, found as its loader finds them."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from platform import machine as this_machine
-from typing import TYPE_CHECKING
 
 from auditwheel.lddtree import load_ld_paths
 from auditwheel.libc import Libc
 
 from torchproof.audit import elf
+from torchproof.audit.elf import Provider
 from torchproof.audit.elf_file import NotElfError
 from torchproof.audit.policy import Ceilings, newest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torchproof.audit.elf import Provider
 
 
 @cache

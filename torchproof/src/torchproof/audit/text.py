@@ -1,7 +1,5 @@
 """Text out of a file that nobody trusts, fit for a terminal and for one line of it."""
 
-from __future__ import annotations
-
 WIDEST = 160
 
 

@@ -1,15 +1,10 @@
 """An installed torch, looked at from outside: its version, CUDA release and libraries."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from torchproof.errors import TorchproofError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class NotTorchError(TorchproofError):

@@ -1,26 +1,22 @@
 """Takes what the audit reads out of an archive that nobody trusts: into limits, or not at all."""
 
-from __future__ import annotations
-
 import bz2
 import io
 import re
 import shutil
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING
+from re import Pattern
+from typing import IO
 
 from conda_package_streaming.package_streaming import tar_generator
 from conda_package_streaming.package_streaming import zstd as zstandard
 
 from torchproof.audit.text import shorten
 from torchproof.errors import TorchproofError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from re import Pattern
 
 GIB = 1 << 30
 CHUNK = 1 << 20

@@ -1,14 +1,12 @@
 """`torchproof conda`: what `nox -s conda` runs."""
 
-from __future__ import annotations
-
 from torchproof.interrupts import INTERRUPTED  # before the imports that are slow
 
 # isort: split
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rich.text import Text
 
@@ -21,9 +19,6 @@ from torchproof.conda.summary import tables
 from torchproof.errors import TorchproofError
 from torchproof.files import write_json
 from torchproof.lock import held
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOLDER = config.ROOT / "build" / "conda"
 

@@ -1,13 +1,11 @@
 """A conda channel from what this machine and PyPI have; each part is made again when it changes."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rattler.index import index_fs
 from rattler_build import (
@@ -18,18 +16,13 @@ from rattler_build import (
 )
 
 from torchproof.conda import repackage
+from torchproof.conda.local import Toolchain
 from torchproof.conda.log import Log
-from torchproof.config import series
+from torchproof.conda.targets import Target
+from torchproof.config import CondaVariants, Matrix, series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_json, text_hash, tool_hash, write_json
 from torchproof.machine.environments import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from torchproof.conda.local import Toolchain
-    from torchproof.conda.targets import Target
-    from torchproof.config import CondaVariants, Matrix
 
 PARTS = Path(__file__).parent / "parts"
 SUBDIRS = ("linux-64", "noarch")

@@ -1,26 +1,18 @@
 """Install into a prefix, and take out of it, as conda does."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import rattler
+from rattler import RepoDataRecord
 from rattler.shell import ActivationVariables, Shell, activate
 
-from torchproof.conda.solving import solve
+from torchproof.conda.solving import Solution, solve
 from torchproof.machine.environments import KEEP_BYTECODE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from rattler import RepoDataRecord
-
-    from torchproof.conda.solving import Solution
 
 # The system's programs and no others: what comes from elsewhere must be in the prefix.
 ENVIRONMENT = {"PATH": os.defpath, **KEEP_BYTECODE}

@@ -1,18 +1,11 @@
 """The machine's own parts that go into the channel: compilers, C library, nvcc."""
 
-from __future__ import annotations
-
 import platform
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from torchproof.errors import TorchproofError
-from torchproof.machine.inventory import Nvcc, find_nvcc
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torchproof.machine.inventory import Machine
+from torchproof.machine.inventory import Machine, Nvcc, find_nvcc
 
 
 class NoCompiler(TorchproofError):

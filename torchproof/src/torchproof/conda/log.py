@@ -1,21 +1,15 @@
 """What rattler-build says goes to a file; its errors are terse without it."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
-from rattler_build.progress import ProgressCallback
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rattler_build.progress import (
-        BuildStepEvent,
-        DownloadCompleteEvent,
-        DownloadProgressEvent,
-        DownloadStartEvent,
-        LogEvent,
-    )
+from rattler_build.progress import (
+    BuildStepEvent,
+    DownloadCompleteEvent,
+    DownloadProgressEvent,
+    DownloadStartEvent,
+    LogEvent,
+    ProgressCallback,
+)
 
 
 class Log(ProgressCallback):

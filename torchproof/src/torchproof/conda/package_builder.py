@@ -1,32 +1,25 @@
 """Build the recipe's packages, with whichever of the three tools is asked for."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rattler.index import index_fs
-from rattler_build import Package, RattlerBuildError, ToolConfiguration
+from rattler_build import Package, RattlerBuildError, RenderedVariant, ToolConfiguration
 
 from torchproof import config
 from torchproof.conda import rendered, variants
+from torchproof.conda.local import Toolchain
 from torchproof.conda.log import Log
 from torchproof.conda.settings import RECIPE
+from torchproof.conda.targets import Target
 from torchproof.errors import TorchproofError
 from torchproof.files import write_atomically
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rattler_build import RenderedVariant
-
-    from torchproof.conda.local import Toolchain
-    from torchproof.conda.targets import Target
 
 PLATFORM = "linux-64"
 PY_RATTLER_BUILD = "py-rattler-build"

@@ -1,28 +1,21 @@
 """What a built package is tested and audited with, and how."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchproof import config
-from torchproof.audit import audit, default_policy, to_json
+from torchproof.audit import Policy, audit, default_policy, to_json
 from torchproof.audit.system_libraries import system_ceilings
 from torchproof.conda import package_builder
+from torchproof.conda.rendered import Output
 from torchproof.conda.summary import FAILED, NOT_RUN, PASSED
+from torchproof.conda.targets import Target
+from torchproof.config import Matrix
 from torchproof.files import write_atomically
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torchproof.audit import Policy
-    from torchproof.conda.rendered import Output
-    from torchproof.conda.targets import Target
-    from torchproof.config import Matrix
 
 # The variable by which conda and rattler are given a driver that is not there.
 OVERRIDE = "CONDA_OVERRIDE_CUDA"

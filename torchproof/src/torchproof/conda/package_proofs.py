@@ -1,30 +1,23 @@
 """The project's proofs of its packages, run against what was built and installed."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
+from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from torchproof import config
+from torchproof.conda.packages import Package
+from torchproof.conda.session import Session
+from torchproof.conda.solving import Solution
+from torchproof.conda.suite import Wanted
 from torchproof.conda.summary import FAILED, NOT_RUN, PASSED, ProofResult
-from torchproof.conda.worker_pool import done
+from torchproof.conda.worker_pool import WorkerPool, done
 from torchproof.files import read_json, source_hash, text_hash, write_json
 from torchproof.machine.processes import Processes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from concurrent.futures import Future
-
-    from torchproof.conda.packages import Package
-    from torchproof.conda.session import Session
-    from torchproof.conda.solving import Solution
-    from torchproof.conda.suite import Wanted
-    from torchproof.conda.worker_pool import WorkerPool
 
 # Shown of a package's file alone, by building it again: not done twice for the same file.
 OF_FILES = "test_reproducible.py"

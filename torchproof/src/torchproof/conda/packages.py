@@ -1,20 +1,20 @@
 """A package of the recipe: built, tested, audited; kept while what it is made of stays."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
-from concurrent.futures import as_completed
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchproof import config
 from torchproof.conda import package_builder
-from torchproof.conda.package_checks import audit_package, cuda_release, recipe_tests
+from torchproof.conda.package_checks import PackageChecks, audit_package, cuda_release, recipe_tests
+from torchproof.conda.rendered import Output
+from torchproof.conda.session import Session
 from torchproof.conda.summary import PackageResult
-from torchproof.conda.worker_pool import done
+from torchproof.conda.worker_pool import WorkerPool, done
 from torchproof.files import (
     read_json,
     sha256,
@@ -23,15 +23,6 @@ from torchproof.files import (
     tool_hash,
     write_json,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from concurrent.futures import Future
-
-    from torchproof.conda.package_checks import PackageChecks
-    from torchproof.conda.rendered import Output
-    from torchproof.conda.session import Session
-    from torchproof.conda.worker_pool import WorkerPool
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,17 @@
 """The recipe's variants, rendered for a platform without building anything."""
 
-from __future__ import annotations
-
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rattler_build import (
     JinjaConfig,
     PlatformConfig,
     RattlerBuildError,
     RenderConfig,
+    RenderedVariant,
     Stage0Recipe,
     VariantConfig,
 )
@@ -18,12 +19,6 @@ from rattler_build import (
 from torchproof.conda import variants
 from torchproof.conda.settings import RECIPE
 from torchproof.config import ConfigError, project
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from rattler_build import RenderedVariant
 
 
 @dataclass(frozen=True)

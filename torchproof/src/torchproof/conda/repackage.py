@@ -1,16 +1,14 @@
 """Wheels of an interpreter, fetched with pip and laid out as conda packages."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from installer import install
 from installer.destinations import SchemeDictionaryDestination
@@ -22,16 +20,12 @@ from rattler_build import assemble_package
 
 from torchproof.audit.torches import find_torch
 from torchproof.conda import rendered
+from torchproof.conda.targets import Target
 from torchproof.config import project, series
 from torchproof.errors import TorchproofError
 from torchproof.machine import device_code, stubs
 from torchproof.machine.environments import NVIDIA, hashed, locked, torch_requirements
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from torchproof.conda.targets import Target
-    from torchproof.machine.lockfiles import Lock
+from torchproof.machine.lockfiles import Lock
 
 # Where conda-forge's name differs from the wheel's.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}

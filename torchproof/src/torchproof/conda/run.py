@@ -1,31 +1,22 @@
 """The session: a channel, the packages, their tests and audit, environments, proofs."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil
 import time
+from collections.abc import Iterable
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING
 
 from torchproof.conda import channel, package_builder, rendered
 from torchproof.conda.package_proofs import prove_installation, prove_metadata, prove_reproducible
-from torchproof.conda.packages import make_packages, test_package
+from torchproof.conda.packages import Package, make_packages, test_package
+from torchproof.conda.session import Session
 from torchproof.conda.suite import solve_for, test_environment, wanted
-from torchproof.conda.summary import RenderedResult, Results
-from torchproof.conda.worker_pool import worker_pool
+from torchproof.conda.summary import PackageResult, ProofResult, RenderedResult, Results
+from torchproof.conda.worker_pool import WorkerPool, worker_pool
 from torchproof.config import ROOT, project
 from torchproof.files import write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from concurrent.futures import Future
-
-    from torchproof.conda.packages import Package
-    from torchproof.conda.session import Session
-    from torchproof.conda.summary import PackageResult, ProofResult
-    from torchproof.conda.worker_pool import WorkerPool
 
 # What the channel, the unpacked wheels, the builds and the prefixes take at most.
 FREE_BYTES = 9 << 30

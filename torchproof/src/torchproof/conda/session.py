@@ -1,21 +1,15 @@
 """What stays the same for the length of a run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from torchproof import config
 from torchproof.conda import channel, local, package_builder, settings, variants
 from torchproof.conda import targets as conda_targets
 from torchproof.conda.package_checks import PackageChecks, policies
+from torchproof.conda.steps import Steps
+from torchproof.conda.targets import Target
 from torchproof.machine.inventory import this_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torchproof.conda.steps import Steps
-    from torchproof.conda.targets import Target
 
 
 @dataclass(frozen=True)

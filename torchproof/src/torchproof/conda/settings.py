@@ -1,13 +1,7 @@
 """The section `[conda]` of matrix.toml."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from torchproof import config
-
-if TYPE_CHECKING:
-    from torchproof.config import CondaVariants, Matrix
+from torchproof.config import CondaVariants, Matrix
 
 RECIPE = config.ROOT / "recipe"
 

@@ -1,24 +1,18 @@
 """Solve for an environment as `conda install` would, with rattler."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import rattler
+from rattler import RepoDataRecord
 from rattler.exceptions import SolverError
 from rattler.virtual_package import VirtualPackage, VirtualPackageOverrides
 
 from torchproof.errors import TorchproofError
 from torchproof.files import text_hash
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from rattler import RepoDataRecord
 
 
 class Unsolvable(TorchproofError):

@@ -1,32 +1,23 @@
 """Environments as `conda install` makes them, and the suite of the tests' package run in them."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from torchproof.conda.install import ENVIRONMENT, install
+from torchproof.conda.install import ENVIRONMENT, Installed, install
 from torchproof.conda.package_checks import driver_override
-from torchproof.conda.solving import solve
+from torchproof.conda.session import Session
+from torchproof.conda.solving import Solution, solve
 from torchproof.conda.summary import FAILED, PASSED, EnvironmentResult
-from torchproof.config import project
+from torchproof.conda.targets import Target
+from torchproof.conda.worker_pool import WorkerPool
+from torchproof.config import Suite, project
 from torchproof.files import read_json, text_hash, tool_hash, write_json
 from torchproof.machine.processes import Processes
 from torchproof.rows.results import Counts, read_junit
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from pathlib import Path
-
-    from torchproof.conda.install import Installed
-    from torchproof.conda.session import Session
-    from torchproof.conda.solving import Solution
-    from torchproof.conda.targets import Target
-    from torchproof.conda.worker_pool import WorkerPool
-    from torchproof.config import Suite
 
 # As matrix.toml calls them.
 FULL = ("slow", "quick")

@@ -1,17 +1,13 @@
 """What a run has shown, as plain data, as tables and as JSON."""
 
-from __future__ import annotations
-
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 STYLES = {PASSED: "green", FAILED: "bold red", NOT_RUN: "yellow"}

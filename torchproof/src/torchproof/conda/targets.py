@@ -1,19 +1,12 @@
 """The environments that are really installed: which CPython of this machine beside which torch."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from torchproof.config import series
+from torchproof.config import Matrix, series
 from torchproof.errors import TorchproofError
-from torchproof.machine.inventory import interpreters_folder
-
-if TYPE_CHECKING:
-    from torchproof.config import Matrix
-    from torchproof.machine.inventory import Interpreter, Machine
+from torchproof.machine.inventory import Interpreter, Machine, interpreters_folder
 
 # Of a distribution's Python: its files lie among everyone else's, and it knows no site-packages.
 SHARED_PREFIX = Path("/usr")

@@ -1,19 +1,13 @@
 """`recipe/conda_build_config.yaml`, made from matrix.toml, and a check of its drift."""
 
-from __future__ import annotations
-
 import difflib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from torchproof import config
 from torchproof.conda import settings
+from torchproof.config import CondaVariants, Matrix
 from torchproof.files import write_atomically
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torchproof.config import CondaVariants, Matrix
 
 PATH = settings.RECIPE / "conda_build_config.yaml"
 HEADER = """\

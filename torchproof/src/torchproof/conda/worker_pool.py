@@ -1,17 +1,13 @@
 """One worker process for each processor: rattler-build lets no other thread run."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from torchproof.conda.steps import Steps
+from torchproof.conda.steps import Steps
 
 Value = TypeVar("Value")
 

@@ -1,10 +1,9 @@
 """`matrix.toml` as frozen tables: what is named there, and on which line."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import typing
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -40,9 +39,6 @@ from torchproof.config.tables import (
 )
 from torchproof.config.versions import number, series
 from torchproof.errors import ConfigError
-
-if typing.TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "ARRAYS",

@@ -1,7 +1,5 @@
 """The sections of matrix.toml: `[project]`, `[audit]` and `[conda]`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

@@ -1,19 +1,15 @@
 """A TOML file as dataclasses: what is wrong in it is named with its line."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import sys
 import typing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from torchproof.errors import ConfigError
-
-if typing.TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,7 +28,7 @@ class Source:
     document: dict[str, Any]
 
     @staticmethod
-    def of(text: str) -> Source:
+    def of(text: str) -> "Source":
         """Parse a text; ConfigError where it is not TOML."""
         try:
             return Source(text, tomllib.loads(text))

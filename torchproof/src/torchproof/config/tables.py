@@ -1,7 +1,5 @@
 """The arrays of matrix.toml, and the matrix that they make."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torchproof.config.versions import number, series

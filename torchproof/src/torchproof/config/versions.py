@@ -1,7 +1,5 @@
 """Versions as matrix.toml spells them, compared."""
 
-from __future__ import annotations
-
 from torchproof.errors import ConfigError
 
 

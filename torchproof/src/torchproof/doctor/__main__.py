@@ -1,36 +1,27 @@
 """`torchproof doctor [FILE or MESSAGE]`: what is broken here, by which rule, and what fixes it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from packaging.tags import sys_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from rich.console import Console
 
 from torchproof import terminal
 from torchproof.audit.artifact import LIBRARY
 from torchproof.audit.findings import COLOURS
 from torchproof.audit.text import shorten
-from torchproof.doctor.diagnose import diagnose
-from torchproof.doctor.here import look
-from torchproof.doctor.libraries import FAILS, installed, of_file
+from torchproof.audit.torches import Torch
+from torchproof.doctor.diagnose import Diagnosis, diagnose
+from torchproof.doctor.here import Here, look
+from torchproof.doctor.libraries import FAILS, Library, installed, of_file
 from torchproof.errors import TorchproofError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
-
-    from torchproof.audit.torches import Torch
-    from torchproof.doctor.diagnose import Diagnosis
-    from torchproof.doctor.here import Here
-    from torchproof.doctor.libraries import Library
 
 BAD_INPUT = 2
 ARTIFACTS = (".whl", ".conda", ".tar.bz2")

@@ -1,21 +1,14 @@
 """A message to the rule it breaks: the first row of the table that fits."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
-from typing import TYPE_CHECKING
 
-from torchproof.audit import shims, symbols
+from torchproof.audit import Verdict, shims, symbols
 from torchproof.audit.artifact import LIBRARY
 from torchproof.audit.text import shorten
-from torchproof.doctor.symptoms import SYMPTOMS, Fix
-
-if TYPE_CHECKING:
-    from torchproof.audit import Verdict
-    from torchproof.doctor.here import Here
-    from torchproof.doctor.symptoms import Symptom
+from torchproof.doctor.here import Here
+from torchproof.doctor.symptoms import SYMPTOMS, Fix, Symptom
 
 BARE_SYMBOL = re.compile(r"_Z\w+|(?:aoti_)?torch_\w+")
 MODULE = re.compile(r"(?:site|dist)-packages/([A-Za-z_]\w*)")

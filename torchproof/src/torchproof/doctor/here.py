@@ -1,7 +1,5 @@
 """What is installed: torch, Python, the C and C++ run-times, the driver. Nothing is imported."""
 
-from __future__ import annotations
-
 import importlib.util
 import platform
 import re
@@ -9,18 +7,14 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.tags import sys_tags
 
 from torchproof.audit import symbols
+from torchproof.audit.policy import Ceilings
 from torchproof.audit.system_libraries import read_provider, system_ceilings
-from torchproof.audit.torches import NotTorchError, find_torch
+from torchproof.audit.torches import NotTorchError, Torch, find_torch
 from torchproof.machine.inventory import running_python
-
-if TYPE_CHECKING:
-    from torchproof.audit.policy import Ceilings
-    from torchproof.audit.torches import Torch
 
 CORE = "libc10.so"  # the smallest library of torch whose functions take a std::string
 

@@ -1,17 +1,15 @@
 """The libraries of a file, or of what is installed, each with the audit's verdict in one torch."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from torchproof.audit import elf
+from torchproof.audit import LibraryReport, Report, elf
 from torchproof.audit.apply_rules import judge
 from torchproof.audit.artifact import (
     LIBRARY,
@@ -25,16 +23,9 @@ from torchproof.audit.artifact import (
 from torchproof.audit.elf_file import NotElfError
 from torchproof.audit.isolated import Auditor
 from torchproof.audit.policy import Policy
-from torchproof.doctor.diagnose import complaint, diagnose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from importlib.metadata import Distribution
-
-    from torchproof.audit import LibraryReport, Report
-    from torchproof.audit.torches import Torch
-    from torchproof.doctor.diagnose import Diagnosis
-    from torchproof.doctor.here import Here
+from torchproof.audit.torches import Torch
+from torchproof.doctor.diagnose import Diagnosis, complaint, diagnose
+from torchproof.doctor.here import Here
 
 LOADS, FAILS, NO_TORCH, NOT_RUN = "loads", "fails", "uses no torch", "not run"
 LOADS_RULE = "loads"

@@ -3,20 +3,14 @@
 The first row that fits a message is its diagnosis, so a particular one stands before a general one.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from torchproof.audit import shims, symbols
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torchproof.doctor.here import Here
+from torchproof.doctor.here import Here
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ WHEEL is a wheel, or a TOML list of released ones; `--built` is for the wheels o
 it builds (`torchproof crossload`).
 """
 
-from __future__ import annotations
-
 from torchproof.interrupts import INTERRUPTED  # before the imports that are slow
 
 # isort: split
@@ -13,10 +11,12 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from torchproof import config, terminal
 from torchproof.errors import TorchproofError
@@ -25,24 +25,15 @@ from torchproof.grid import released, released_page
 from torchproof.grid.built import BuiltWheels
 from torchproof.grid.crossload import Grid, lines
 from torchproof.grid.prober import Prober
+from torchproof.grid.released import Absent
 from torchproof.grid.table import details, table
-from torchproof.grid.wheel_file import GridError, read_wheel
+from torchproof.grid.wheel_file import GridError, Wheel, read_wheel
 from torchproof.lock import held
-from torchproof.machine.environments import Maker, installer
-from torchproof.machine.inventory import this_machine
+from torchproof.machine.environments import Environment, Maker, installer
+from torchproof.machine.inventory import Interpreter, Machine, this_machine
 from torchproof.machine.processes import Processes, Stopped
 from torchproof.report import run_report
 from torchproof.rows.wheel_builder import Builder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import Console
-
-    from torchproof.grid.released import Absent
-    from torchproof.grid.wheel_file import Wheel
-    from torchproof.machine.environments import Environment
-    from torchproof.machine.inventory import Interpreter, Machine
 
 BUILD = config.ROOT / "build" / "matrix"
 FOLDER = config.ROOT / "build" / "grid"

@@ -1,22 +1,15 @@
 """The wheels of the project, built on one torch after another."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from torchproof.config import ROOT, ConfigError, project, series
+from torchproof.config import ROOT, ConfigError, Matrix, project, series
 from torchproof.grid.wheel_file import Wheel, read_wheel
+from torchproof.machine.environments import Environment
+from torchproof.machine.inventory import CompilerFound
 from torchproof.rows.plan import Row
 from torchproof.rows.wheel_builder import Builder, recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from torchproof.config import Matrix
-    from torchproof.machine.environments import Environment
-    from torchproof.machine.inventory import CompilerFound
 
 # What a smoke file's functions are called by.
 CALL = "import runpy; runpy.run_path({path!r})[{function!r}]()"

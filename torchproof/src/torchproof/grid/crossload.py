@@ -1,22 +1,17 @@
 """A grid as it grows: wheels, one after another, into every torch."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchproof.files import sha256
+from torchproof.grid.prober import Installed, Prober
 from torchproof.grid.trials import GridCell
 from torchproof.grid.wheel_file import Wheel
 from torchproof.machine.environments import Environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from torchproof.grid.prober import Installed, Prober
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class Line:
         }
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Line:
+    def from_dict(cls, value: Mapping[str, Any]) -> "Line":
         """From its JSON values: what a table needs of the wheel, and its cells."""
         declares, built_on = value["declares"], value["built_on"]
         wheel = Wheel(Path(), value["name"], (), declares, "", built_on=built_on)
@@ -74,7 +69,7 @@ class Grid:
         }
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Grid:
+    def from_dict(cls, value: Mapping[str, Any]) -> "Grid":
         """From its JSON values."""
         each = (
             Environment(Path(), found["torch"], found["python"], found["runs_on"])

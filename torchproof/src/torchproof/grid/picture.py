@@ -1,16 +1,10 @@
 """A grid as a picture: SVG, as text, so that a new run shows as a small difference."""
 
-from __future__ import annotations
-
 from html import escape
-from typing import TYPE_CHECKING
 
+from torchproof.grid.crossload import Grid
 from torchproof.grid.table import words
-from torchproof.grid.trials import ABORTS, IMPORTS, NOT_RUN, REFUSES, WORKS, WRONG
-
-if TYPE_CHECKING:
-    from torchproof.grid.crossload import Grid
-    from torchproof.grid.trials import GridCell
+from torchproof.grid.trials import ABORTS, IMPORTS, NOT_RUN, REFUSES, WORKS, WRONG, GridCell
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and a word beside each.
 COLOURS = {

@@ -1,23 +1,16 @@
 """What a wheel will do in a torch, from its files alone."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING
 
-from torchproof.audit import ArtifactError, audit
+from torchproof.audit import ArtifactError, LibraryReport, audit
 from torchproof.audit.policy import default_policy
 from torchproof.audit.torches import find_torch
 from torchproof.config import series
 from torchproof.grid.trials import FAILS, LOADS, SEVERITY, UNSAFE, UNSUPPORTED, WORKS
 from torchproof.grid.wheel_file import GridError, Wheel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torchproof.audit import LibraryReport
-    from torchproof.machine.environments import Environment
+from torchproof.machine.environments import Environment
 
 
 def libraries(wheel: Wheel, environment: Environment) -> dict[str, LibraryReport]:

@@ -6,8 +6,6 @@ it. Each is tried in a fork of this process, which has imported torch and nothin
 line on standard output is JSON: a list of outcome and message a library, and those of the package.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

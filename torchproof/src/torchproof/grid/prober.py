@@ -1,23 +1,18 @@
 """Installs wheels, and tries them in environments."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torchproof.audit import Verdict
 from torchproof.grid import predict, second
 from torchproof.grid.trials import ABORTS, NOT_RUN, GridCell, LibraryTrial, PackageTrial
-from torchproof.machine.environments import torch_requirements
-
-if TYPE_CHECKING:
-    from torchproof.audit import Verdict
-    from torchproof.grid.wheel_file import Wheel
-    from torchproof.machine.environments import Environment, Installer
-    from torchproof.machine.processes import Processes
+from torchproof.grid.wheel_file import Wheel
+from torchproof.machine.environments import Environment, Installer, torch_requirements
+from torchproof.machine.processes import Processes
 
 LIMIT_S = 300.0
 PROBE = Path(__file__).with_name("probe.py")

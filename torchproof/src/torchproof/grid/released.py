@@ -1,18 +1,12 @@
 """Wheels that others have released: a list of them, and what each is tried with."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from torchproof import config
 from torchproof.grid.wheel_file import GridError, Wheel, read_wheel
 from torchproof.machine.processes import Processes, reason_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 LIMIT_S = 600.0
 

@@ -1,25 +1,17 @@
 """The page of a grid over released wheels: what loads where, why, and who predicted it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from torchproof.files import read_json, write_atomically, write_json
 from torchproof.grid import picture
-from torchproof.grid.crossload import Grid
+from torchproof.grid.crossload import Grid, Line
 from torchproof.grid.released import Absent
 from torchproof.grid.table import markdown
-from torchproof.grid.trials import LOADS, NOT_RUN, REFUSES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from torchproof.grid.crossload import Line
-    from torchproof.grid.trials import LibraryTrial
+from torchproof.grid.trials import LOADS, NOT_RUN, REFUSES, LibraryTrial
 
 RUNS_ON = {
     "cpu": "a CPU build",

@@ -1,17 +1,12 @@
 """A second opinion on a library: what torch-abi-audit, another tool, predicts of it."""
 
-from __future__ import annotations
-
 import importlib
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from packaging.version import Version
 
 from torchproof.grid.trials import FAILS, LOADS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def opinion(library: Path, torch: str) -> str:

@@ -1,18 +1,11 @@
 """A grid as text: for the terminal, and as Markdown."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from torchproof.grid.trials import IMPORTS, LOADS, NOT_RUN, UNSAFE, UNSUPPORTED, WORKS
-
-if TYPE_CHECKING:
-    from torchproof.grid.crossload import Grid, Line
-    from torchproof.grid.trials import GridCell
+from torchproof.grid.crossload import Grid, Line
+from torchproof.grid.trials import IMPORTS, LOADS, NOT_RUN, UNSAFE, UNSUPPORTED, WORKS, GridCell
 
 
 def words(cell: GridCell) -> str:

@@ -5,13 +5,9 @@ the wheel declares, `Requires-Dist: torch...`, predicts the package: importing i
 program that uses it, show that.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 # Outcomes. A library loads; a package works, or imports where no program uses it; either refuses,
 # is wrong, or ends its process.
@@ -110,7 +106,7 @@ class GridCell:
         }
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> GridCell:
+    def from_dict(cls, value: Mapping[str, Any]) -> "GridCell":
         """From its JSON values; whether it is as predicted is found again."""
         libraries = tuple(LibraryTrial(**_stated(each)) for each in value["libraries"])
         return cls(value["torch"], libraries, PackageTrial(**_stated(value["package"])))

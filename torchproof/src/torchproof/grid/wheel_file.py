@@ -1,10 +1,8 @@
 """A wheel file to be tried: what it requires, and the programs that use it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from email.parser import HeaderParser
-from typing import TYPE_CHECKING
+from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -12,9 +10,6 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from torchproof.errors import TorchproofError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class GridError(TorchproofError):

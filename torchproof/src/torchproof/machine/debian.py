@@ -1,19 +1,13 @@
 """Debian's packages, unpacked into folders: nothing is installed into the system."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from torchproof.config import Emulator
 from torchproof.errors import TorchproofError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torchproof.config import Emulator
 
 SUITE = "sid"
 # The release that has a CPython, where that is not the newest one.

@@ -4,14 +4,9 @@ They are nine tenths of it, and beside stubs, which find no GPU, nothing reads t
 has zeros in their place is packed and unpacked in seconds.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from torchproof.audit.elf_file import ElfFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # The section that nvcc puts machine code and PTX for GPUs in.
 SECTION = ".nv_fatbin"

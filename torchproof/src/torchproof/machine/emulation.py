@@ -5,16 +5,14 @@ built on, and a compiler for it. What starts a CPython is a script in the place 
 that a virtual environment, pip, and a test that starts a Python of its own get it unawares.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from torchproof.config import Emulator, series
+from torchproof.config import Emulator, Matrix, series
 from torchproof.machine import debian
 from torchproof.machine.debian import NotOffered
 from torchproof.machine.inventory import (
@@ -26,11 +24,6 @@ from torchproof.machine.inventory import (
     this_platform,
 )
 from torchproof.machine.levels import CPU
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torchproof.config import Matrix
 
 # The oldest release whose QEMU runs torch, and the one whose compiler is taken.
 QEMU_SUITE = "trixie"

@@ -3,18 +3,19 @@
 uv makes one in about a second from its cache; where it is missing, venv and pip do the same work.
 """
 
-from __future__ import annotations
-
 import contextlib
 import platform
 import re
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution
-from typing import TYPE_CHECKING, Protocol, cast
+from pathlib import Path
+from typing import Protocol, cast
 
 from dependency_groups import resolve
 from packaging.markers import default_environment
@@ -26,15 +27,9 @@ from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, text_hash, tool_hash, write_sealed
 from torchproof.machine import stubs
 from torchproof.machine.emulation import wrap
+from torchproof.machine.inventory import Emulation, Interpreter
 from torchproof.machine.lockfiles import Lock, LockError, read
 from torchproof.machine.processes import Processes, reason_in
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-    from pathlib import Path
-
-    from torchproof.machine.inventory import Emulation, Interpreter
 
 # What the link stubs stand for, and triton, which only generates GPU code.
 NVIDIA = re.compile(r"(nvidia|cuda|triton)(-|$)")

@@ -5,8 +5,6 @@ on; nothing is installed into the system. What no package has is built from a so
 `machine.inventory.find_pythons` finds them there.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

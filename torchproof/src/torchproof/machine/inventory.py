@@ -1,7 +1,5 @@
 """What this machine has: a processor, interpreters, compilers, nvcc, a GPU. Never downloaded."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -105,7 +103,7 @@ class Machine:
     nvcc: Nvcc | None = None
     processor: Processor = field(default_factory=processor.read)
     of_systems: tuple[Interpreter, ...] = ()
-    emulated: tuple[Machine, ...] = ()
+    emulated: tuple["Machine", ...] = ()
 
     def python(self, name: str, system: str = HOST) -> Interpreter | None:
         """The CPython of a series, "3.12" or "3.14t", or None: the running one, else the newest."""
@@ -113,7 +111,7 @@ class Machine:
         found = (p for p in (*here, *self.of_systems) if p.system == system)
         return next((p for p in found if series(p.version) == name), None)
 
-    def emulating(self, platform: str) -> Machine | None:
+    def emulating(self, platform: str) -> "Machine | None":
         """The machine of a platform that QEMU emulates here; None where it has nothing of it."""
         return next((each for each in self.emulated if each.platform == platform), None)
 

@@ -1,14 +1,9 @@
 """Levels: rows whose libraries are held to less than the processor has."""
 
-from __future__ import annotations
+from collections.abc import Mapping
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torchproof.config import Level
-    from torchproof.machine.processor import Processor
+from torchproof.config import Level
+from torchproof.machine.processor import Processor
 
 # MKL is held only on processors of its maker, and reports what it likes on others.
 ADVISORY = ("MKL",)

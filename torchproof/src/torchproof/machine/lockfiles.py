@@ -5,19 +5,14 @@ has what every torch's environment holds, `torch-2.13.0.txt` what only that torc
 of an index is in them: pip and uv take each file from where they are configured to.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from torchproof.errors import TorchproofError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 COMMON = "common.txt"
 # Beside the project's own groups: what builds and tests conda packages without conda.
@@ -66,7 +61,7 @@ class Lock:
     pins: tuple[Pin, ...]
 
     @classmethod
-    def of(cls, pins: Iterable[Pin]) -> Lock:
+    def of(cls, pins: Iterable[Pin]) -> "Lock":
         """A lock of some pins."""
         pins = tuple(pins)
         torches = [pin for pin in pins if pin.name == "torch"]

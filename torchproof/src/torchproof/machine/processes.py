@@ -1,7 +1,5 @@
 """Subprocesses with a log, a time limit, and a sentence for every way they end."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -9,12 +7,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import BinaryIO
 
 # As few modules of Python as it needs, so that it starts in some 20 ms.
 SUPERVISE = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervise.py")))

@@ -1,28 +1,22 @@
 """`python -m torchproof.machine.relock`: resolve what environments install, write the locks."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
 from torchproof import config, terminal
+from torchproof.config import Torch
 from torchproof.errors import TorchproofError
 from torchproof.files import write_atomically
 from torchproof.machine.environments import pip_settings, requirements
 from torchproof.machine.lockfiles import ALWAYS, COMMON, LockError, Pin, parse, split
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torchproof.config import Torch
 
 HEADER = "# Made by `nox -s lock`; docs/maintaining.md says when.\n"
 COMPILE = "pip compile --quiet --universal --generate-hashes --prerelease disallow"

@@ -1,7 +1,5 @@
 """Two processors as their systems report them: for the sample page, and for tests."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from torchproof.machine.processor import Processor

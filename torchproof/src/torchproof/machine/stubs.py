@@ -8,20 +8,15 @@ An extension takes more of CUDA's run-time than torch does: the stub of that lib
 the real one exports.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchproof.audit.elf_file import DT_NEEDED, SHN_ABS, SHN_UNDEF, STT_OBJECT, ElfFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LIBRARY = re.compile(r"lib(cu|nv|nccl)")
 SYMBOL = re.compile(r"(cu|nv|nccl|__cuda|CUpti|__nv|_nv)")

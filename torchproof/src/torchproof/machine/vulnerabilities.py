@@ -6,24 +6,20 @@ pip-audit passes over a package that its service does not know, and exits with 0
 cannot be reached, that would be "passed" for every package.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from packaging.version import Version
 
 from torchproof import config, terminal
 from torchproof.machine import lockfiles
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 def requirements(pins: Iterable[lockfiles.Pin]) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """`torchproof release`: build what is released into dist/, or check that it may be."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil
@@ -9,8 +7,8 @@ import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.table import Table
 
 from torchproof import config, terminal
@@ -21,9 +19,6 @@ from torchproof.files import write_atomically
 from torchproof.release import platforms, sbom, tags, version
 from torchproof.release.distributions import build, differences, epoch
 from torchproof.release.version import ReleaseError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 DIST = config.ROOT / "dist"
 NOTES = config.ROOT / "build" / "notes.md"

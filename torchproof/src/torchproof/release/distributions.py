@@ -1,24 +1,19 @@
 """The sdist and the wheel, built where nothing but the build requirements is installed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from build import BuildException, ProjectBuilder
 from build.env import DefaultIsolatedEnv
 
 from torchproof.release.version import ReleaseError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EPOCH = "SOURCE_DATE_EPOCH"
 

@@ -1,19 +1,13 @@
 """Which wheels a release must hold: one a proven platform, loading where its image promises."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
 from torchproof.audit import manylinux
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from torchproof.config import Matrix, Platform
+from torchproof.config import Matrix, Platform
 
 # How wheels spell the systems and machines of matrix.toml.
 SYSTEMS = {"linux": "manylinux", "macos": "macosx", "windows": "win"}

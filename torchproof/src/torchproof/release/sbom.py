@@ -1,7 +1,5 @@
 """A wheel's software bill of materials, in CycloneDX: what it is, needs, and was compiled with."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json
@@ -9,7 +7,8 @@ import os
 import uuid
 import zipfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from cyclonedx.model import HashAlgorithm, HashType
 from cyclonedx.model.bom import Bom
@@ -25,9 +24,6 @@ from wheel.wheelfile import WheelFile
 
 from torchproof.release.distributions import EPOCH
 from torchproof.release.version import ReleaseError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """A wheel's tag: what auditwheel and abi3info say of the library inside, and the file's name."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,10 +1,9 @@
 """The version: what says it besides its source, and whether all of it agrees."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import keepachangelog
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
@@ -13,10 +12,6 @@ from torchproof import config
 from torchproof.conda.variants import recipe_version
 from torchproof.config import ROOT, project
 from torchproof.errors import TorchproofError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 CHANGELOG = ROOT / "CHANGELOG.md"
 

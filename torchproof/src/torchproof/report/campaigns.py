@@ -1,16 +1,12 @@
 """The reliability campaigns of a project: what each did when its figures were last kept."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from torchproof.config import ROOT, ConfigError, project
 from torchproof.files import read_json
 from torchproof.rows.results import FAILED, NOT_RUN, PASSED
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # A run's own figures come before the committed ones.
 FOLDERS = ("build/campaigns", "docs/campaigns")

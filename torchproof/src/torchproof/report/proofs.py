@@ -1,24 +1,19 @@
 """What is proven on which processor: one small JSON each, in docs/proofs."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import subprocess
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from torchproof import config
 from torchproof.errors import TorchproofError
 from torchproof.files import kernels_hash, read_json, write_json
 from torchproof.machine import processor
+from torchproof.machine.processor import Processor
 from torchproof.rows.results import FAILED, NOT_RUN, PASSED, OracleError, Result, Speed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from torchproof.machine.processor import Processor
 
 FOLDER = config.ROOT / "docs" / "proofs"
 TIERS = ("local", "pr")

@@ -1,20 +1,13 @@
 """The README's tables of what is supported and what is proven where, and a check of their drift."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from torchproof import config
-from torchproof.config import HOME, HOST, number
+from torchproof.config import HOME, HOST, Matrix, number
 from torchproof.files import write_atomically
 from torchproof.report import proofs
+from torchproof.report.proofs import Proof, ProvenRow, Record
 from torchproof.rows.results import NOT_RUN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from torchproof.config import Matrix
-    from torchproof.report.proofs import Proof, ProvenRow, Record
 
 PATH = config.ROOT / "README.md"
 BEGIN = "<!-- made from matrix.toml and docs/proofs by `nox -s matrix -- --write` -->"

@@ -1,13 +1,13 @@
 """The report: JSON for machines, a table for the terminal, a page for people; the same numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -16,17 +16,9 @@ from torchproof.files import read_json, write_atomically, write_json
 from torchproof.machine import processor
 from torchproof.report import page, proofs
 from torchproof.rows import results
+from torchproof.rows.plan import Placed, Row
 from torchproof.rows.progress import STYLES
-from torchproof.rows.results import NOT_RUN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from rich.console import RenderableType
-
-    from torchproof.rows.plan import Placed, Row
-    from torchproof.rows.results import Result
+from torchproof.rows.results import NOT_RUN, Result
 
 DASH = "—"
 # Behind a torch version: what it ran on, unless that is a CPU build.

@@ -1,20 +1,15 @@
 """`python -m torchproof.rows.compilers`: install the compilers of rows, from Debian's packages."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from torchproof import config
 from torchproof.machine.inventory import find_compilers
 from torchproof.rows.plan import expand
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def package(label: str) -> str:

@@ -1,19 +1,13 @@
 """Rows: from the lines of `matrix.toml` to single combinations, and from those to this machine."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torchproof.config import HOME, HOST, ConfigError, Matrix, RowSpec, Torch, series
+from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
 from torchproof.machine.levels import unavailable_reason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
 
 SELECTABLE = (
     "torch",

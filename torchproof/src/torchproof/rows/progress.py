@@ -1,21 +1,14 @@
 """What is going on: live lines in a terminal, one line an event elsewhere."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from types import TracebackType
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
 from torchproof.rows.results import FAILED, NOT_RUN, PASSED, Result
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from rich.console import Console
-    from rich.progress import TaskID
 
 STYLES = {PASSED: "green", FAILED: "bold red", NOT_RUN: "yellow"}
 
@@ -39,7 +32,7 @@ class Progress:
         self._all: TaskID | None = None
         self._started = time.monotonic()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> "Progress":
         self._bars.start()
         return self
 

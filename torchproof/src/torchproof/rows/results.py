@@ -1,21 +1,16 @@
 """What came of a row: one JSON file each, written whole or not at all, read back by `--resume`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
 
 from torchproof.config import HOME, HOST
 from torchproof.files import read_json, read_sealed, write_sealed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torchproof.rows.plan import Placed, Row
+from torchproof.rows.plan import Placed, Row
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 

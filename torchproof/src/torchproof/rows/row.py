@@ -1,7 +1,5 @@
 """One row on its way: environment, build, install, audit, load, tests, and then speed."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime
@@ -10,35 +8,30 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from torchproof import terminal
 from torchproof.audit.apply_rules import audit
 from torchproof.audit.findings import render, to_json
-from torchproof.audit.policy import default_policy
+from torchproof.audit.policy import Binding, default_policy
 from torchproof.audit.system_libraries import system_ceilings
 from torchproof.config import ROOT, Matrix, project, series
 from torchproof.errors import TorchproofError
 from torchproof.files import source_hash, text_hash
 from torchproof.machine import levels, processor
 from torchproof.machine.environments import KEEP_BYTECODE, Environment, Maker
-from torchproof.machine.processes import Stopped
+from torchproof.machine.inventory import CompilerFound
+from torchproof.machine.processes import CompletedCommand, Processes, Stopped
+from torchproof.machine.processor import Processor
 from torchproof.rows import results
+from torchproof.rows.plan import Placed
+from torchproof.rows.progress import Progress
 from torchproof.rows.results import FAILED, PASSED
+from torchproof.rows.single_flight import SingleFlight
 from torchproof.rows.wheel_builder import Artifact, Builder, Recipe, recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from torchproof.audit.policy import Binding
-    from torchproof.machine.inventory import CompilerFound
-    from torchproof.machine.processes import CompletedCommand, Processes
-    from torchproof.machine.processor import Processor
-    from torchproof.rows.plan import Placed
-    from torchproof.rows.progress import Progress
-    from torchproof.rows.single_flight import SingleFlight
 
 INSTALL_LIMIT_S = 120.0
 LOAD_LIMIT_S = 120.0

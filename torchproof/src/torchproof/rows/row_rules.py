@@ -1,15 +1,10 @@
 """What a row may not claim. Each rule is one function; `nox -s matrix -- --check` runs them all."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torchproof.config import HOST, Compiler, ConfigError, Cuda, Matrix, RowSpec, Torch, number
 from torchproof.rows.plan import Row, expand, expand_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BINDINGS = ("stable", "native")
 PACKAGES = ("stubs", "real")

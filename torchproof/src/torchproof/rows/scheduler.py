@@ -1,28 +1,22 @@
 """A run: the rows of a tier, several at a time, what is already proven kept."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from torchproof.config import Matrix
 from torchproof.lock import held
 from torchproof.machine.environments import Maker, installer
+from torchproof.machine.inventory import Machine
 from torchproof.machine.processes import Processes
+from torchproof.rows.plan import Placed
+from torchproof.rows.progress import Progress
+from torchproof.rows.results import Result
 from torchproof.rows.row import RowRun, Tools
 from torchproof.rows.single_flight import SingleFlight
 from torchproof.rows.wheel_builder import Builder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from torchproof.config import Matrix
-    from torchproof.machine.inventory import Machine
-    from torchproof.rows.plan import Placed
-    from torchproof.rows.progress import Progress
-    from torchproof.rows.results import Result
 
 
 def tools(

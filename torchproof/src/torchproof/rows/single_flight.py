@@ -1,12 +1,8 @@
 """Work that several rows share."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
 

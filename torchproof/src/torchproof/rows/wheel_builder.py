@@ -1,23 +1,18 @@
 """Wheels: each artifact is built once, from a copy of the sources, and kept under their hash."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchproof.config import HOME, ROOT, Matrix, project, series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, sha256, source_hash, text_hash, write_sealed
+from torchproof.machine.environments import Environment
+from torchproof.machine.inventory import CompilerFound
 from torchproof.machine.processes import Processes, reason_in
-
-if TYPE_CHECKING:
-    from torchproof.machine.environments import Environment
-    from torchproof.machine.inventory import CompilerFound
-    from torchproof.rows.plan import Row
+from torchproof.rows.plan import Row
 
 RECORD = "artifact.json"
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")

@@ -1,7 +1,5 @@
 """`torchproof init DIR`: a new extension project whose matrix and tests pass at once."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

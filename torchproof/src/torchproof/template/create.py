@@ -1,14 +1,13 @@
 """Make a project from the template: copier renders it, then its matrix writes its made files."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import copier
 import yaml
@@ -17,9 +16,6 @@ from plumbum import ProcessExecutionError
 
 from torchproof.errors import TorchproofError
 from torchproof.template.origin import git_user, of_installed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TEMPLATE = Path(__file__).parent
 ANSWERS = ".copier-answers.yml"

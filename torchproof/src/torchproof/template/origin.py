@@ -1,7 +1,5 @@
 """Where this torchproof was installed from: a new project installs and updates from there, too."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import dataclass

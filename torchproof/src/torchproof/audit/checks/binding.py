@@ -1,18 +1,12 @@
 """Which torch it can load in: the binding, the stable functions, the linked libraries."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from torchproof.audit import shims, symbols
 from torchproof.audit.artifact import is_torch_library
-from torchproof.audit.outcome import failed, judged, listed, not_run, passed
-
-if TYPE_CHECKING:
-    from torchproof.audit.outcome import Outcome, Subject
+from torchproof.audit.outcome import Outcome, Subject, failed, judged, listed, not_run, passed
 
 
 def binding(subject: Subject) -> Outcome:

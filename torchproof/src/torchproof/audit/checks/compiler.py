@@ -1,17 +1,9 @@
 """What compiled it: the compiler, its C++ ABI, and the host compiler of nvcc."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from packaging.version import Version
 
-from torchproof.audit.outcome import judged, not_run
+from torchproof.audit.outcome import Outcome, Subject, judged, not_run
 from torchproof.audit.policy import CPU, bounds
-
-if TYPE_CHECKING:
-    from torchproof.audit.outcome import Outcome, Subject
-
 
 NO_TORCH = "nothing says which torch it was built on (--torch)"
 

@@ -1,15 +1,8 @@
 """Which GPUs and which CUDA run-time it is for."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from torchproof.audit.architectures import images_of
-from torchproof.audit.outcome import judged, listed, not_run
+from torchproof.audit.outcome import Outcome, Subject, judged, listed, not_run
 from torchproof.audit.policy import CPU
-
-if TYPE_CHECKING:
-    from torchproof.audit.outcome import Outcome, Subject
 
 
 def cuda_runtime(subject: Subject) -> Outcome:

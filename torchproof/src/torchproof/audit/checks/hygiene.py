@@ -1,15 +1,8 @@
 """What it does to the process it is loaded into, and what it keeps for a debugger."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from torchproof.audit import symbols
-from torchproof.audit.outcome import judged, listed, matches, not_run
-
-if TYPE_CHECKING:
-    from torchproof.audit.elf import Symbol
-    from torchproof.audit.outcome import Outcome, Subject
+from torchproof.audit.elf import Symbol
+from torchproof.audit.outcome import Outcome, Subject, judged, listed, matches, not_run
 
 
 def executable_stack(subject: Subject) -> Outcome:

@@ -1,17 +1,10 @@
 """Which Python it can load in."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from packaging.version import Version
 
 from torchproof.audit import abi3
-from torchproof.audit.outcome import judged, listed, not_run
+from torchproof.audit.outcome import Outcome, Subject, judged, listed, not_run
 from torchproof.audit.policy import bounds
-
-if TYPE_CHECKING:
-    from torchproof.audit.outcome import Outcome, Subject
 
 
 def python_abi3(subject: Subject) -> Outcome:

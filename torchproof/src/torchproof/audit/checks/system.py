@@ -1,18 +1,20 @@
 """Which system it can load on: symbol versions, linked libraries, search path."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from packaging.version import Version
 
 from torchproof.audit import manylinux as policies
 from torchproof.audit.artifact import is_torch_library
-from torchproof.audit.outcome import failed, judged, listed, matches, not_run, passed
+from torchproof.audit.outcome import (
+    Outcome,
+    Subject,
+    failed,
+    judged,
+    listed,
+    matches,
+    not_run,
+    passed,
+)
 from torchproof.audit.policy import CPU
-
-if TYPE_CHECKING:
-    from torchproof.audit.outcome import Outcome, Subject
 
 CUDA_LIBRARIES = ("libcudart.so.*", "libcu*.so.*", "libnv*.so.*", "libnccl.so.*")
 LOADER = ("ld-linux*.so.*",)

@@ -1,12 +1,11 @@
 """The report as one page a person reads: no network, no file beside it needed."""
 
-from __future__ import annotations
-
 import datetime
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -15,13 +14,8 @@ from torchproof.files import read_json
 from torchproof.report import campaigns
 from torchproof.report.page import plots
 from torchproof.report.page.processors import processors, title
-from torchproof.rows.results import FAILED, NOT_RUN, PASSED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torchproof.report.proofs import Record
-    from torchproof.rows.results import Result
+from torchproof.report.proofs import Record
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED, Result
 
 HERE = Path(__file__).parent
 LOG_LINES = 60

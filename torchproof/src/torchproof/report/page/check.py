@@ -4,8 +4,6 @@ Checks a made-up report that holds every kind of row, and FILE (the report of th
 default, where there is one). Keeps a screenshot at each width beside the page.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
@@ -13,17 +11,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from torchproof import terminal
 from torchproof.config import ROOT
 from torchproof.report import page
 from torchproof.report.page import sample
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
 
 REPORT = ROOT / "build" / "matrix" / "index.html"
 SAMPLE = ROOT / "build" / "matrix-sample"

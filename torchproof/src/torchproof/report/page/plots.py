@@ -4,25 +4,19 @@ Matplotlib, because it draws log axes and categories without a browser or JavaSc
 stands on its own. Each plot enters the page as an image: no style leaks in or out.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from matplotlib.axes import Axes
-
-    from torchproof.rows.results import Result
+from torchproof.rows.results import Result
 
 FAINT = "#52606d"
 # Okabe and Ito's colours, told apart by colour-blind readers too.

@@ -1,20 +1,13 @@
 """The page's table of processors: those of this run, and those that docs/proofs knows."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torchproof.machine.processor import from_json
 from torchproof.report import proofs
-from torchproof.rows.results import FAILED, NOT_RUN, PASSED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torchproof.report.proofs import Record
-    from torchproof.rows.results import Result
+from torchproof.report.proofs import Record
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED, Result
 
 
 def title(result: Result) -> str:

@@ -1,17 +1,13 @@
 """A made-up run that holds every kind of row, for looking at the page without an hour of tests."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from torchproof.files import kernels_hash, write_json
 from torchproof.machine.sample_processors import AMX, ZEN4
 from torchproof.report.proofs import Proof, ProvenRow, Record
 from torchproof.rows.results import FAILED, NOT_RUN, PASSED, Counts, OracleError, Result, Speed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 IN_USE = {
     "host": ("avx512", "AVX512", "AVX10.1 and AMX with bfloat16 and 8-bit integer support"),
