@@ -100,7 +100,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(tags=["develop"])
 def tests(session: nox.Session) -> None:
     """Build the wheel, install it, and run the test suite; arguments go to pytest."""
-    install(session, "build", "lint", "test", "workflows")
+    install(session, "build", "lint", "template", "test", "workflows")
     install_torchproof(session, "conda", "init", "release")
     session.install(f"torch=={TORCH}")
     install_lltm(session)
@@ -283,7 +283,7 @@ def mutants(session: nox.Session) -> None:
 @nox.session(tags=["reliability"])
 def coverage(session: nox.Session) -> None:
     """Measure which lines the tests run, of Python and of C++: `-- --record`, or `--prove`."""
-    install(session, "build", "coverage", "test")
+    install(session, "build", "coverage", "template", "test")
     install_torchproof(session, "conda", "init", "release")
     session.install(f"torch=={TORCH}")
     session.run("python", "tests/campaign/covered.py", *session.posargs)
@@ -335,15 +335,17 @@ def platforms(session: nox.Session) -> None:
 
 @nox.session(tags=["torchproof"])
 def template(session: nox.Session) -> None:
-    """Make a project with `torchproof init`, and run its own sessions: `-- matrix tests`."""
+    """Make a project with CUDA kernels, and run its own sessions: `-- matrix tests`.
+
+    One without CUDA is made by torchproof's tests.
+    """
+    install(session, "template")
     install_torchproof(session, "init")
-    session.install("nox")
     home = Path("build", "template").resolve()
-    for name, cuda in (("plain", "--no-cuda"), ("with_cuda", "--cuda")):
-        shutil.rmtree(home / name, ignore_errors=True)
-        session.run("torchproof", "init", str(home / name), cuda, "--defaults")
-        project = ("--noxfile", str(home / name / "noxfile.py"), "--envdir", str(home / "nox"))
-        session.run("nox", *project, "--sessions", *(session.posargs or PROJECT_SESSIONS))
+    shutil.rmtree(home / "with_cuda", ignore_errors=True)
+    session.run("torchproof", "init", str(home / "with_cuda"), "--cuda", "--defaults")
+    project = ("--noxfile", str(home / "with_cuda" / "noxfile.py"), "--envdir", str(home / "nox"))
+    session.run("nox", *project, "--sessions", *(session.posargs or PROJECT_SESSIONS))
 
 
 @nox.session(tags=["torchproof"])
