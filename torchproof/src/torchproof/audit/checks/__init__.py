@@ -1,1 +1,1 @@
-"""The checks, by what they look at; torchproof/audit/rules.py says why each is there."""
+"""The checks, by what they look at; data/rules.toml says why each is there."""
