@@ -29,7 +29,7 @@ def test_a_drifted_file_is_told_with_its_lines(
 
 
 def test_a_recipe_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "recipe_version", lambda: "9.9.9")
+    monkeypatch.setattr(config, "recipe_version", lambda: "9.9.9")
     (found,) = variants.check()
     assert "states version 9.9.9" in found
 

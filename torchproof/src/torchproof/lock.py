@@ -15,11 +15,7 @@ class BusyError(TorchproofError):
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a folder; the kernel lets go of it when this process ends, however it ends.
-
-    Raises:
-        BusyError: another process holds it.
-    """
+    """Hold a folder; the kernel lets go of it when this process ends, however it ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+", encoding="utf-8") as file:
         try:

@@ -1,8 +1,11 @@
 """The console that every program of torchproof prints on."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 
 def console(**options: Any) -> Console:
@@ -13,3 +16,13 @@ def console(**options: Any) -> Console:
 def print_error(console: Console, error: object) -> None:
     """One line, however long: what reads a log finds the sentence whole."""
     console.print(f"error: {error}", style="red", soft_wrap=True)
+
+
+def table(*fixed: str, folded: Iterable[str] = (), **options: Any) -> Table:
+    """A table of columns that keep their width, then of those that fold where there is no room."""
+    made = Table(**{"box": box.SIMPLE_HEAD, "pad_edge": False, **options})
+    for column in fixed:
+        made.add_column(column, no_wrap=True)
+    for column in folded:
+        made.add_column(column, overflow="fold")
+    return made

@@ -57,11 +57,7 @@ def judge(artifact: Artifact, policy: Policy, torches: list[Torch]) -> Report:
 def _read_all(
     artifact: Artifact,
 ) -> tuple[dict[Member, tuple[Elf, Facts]], tuple[str, ...]]:
-    """Each library that can be read, and a sentence for each that cannot.
-
-    Raises:
-        ArtifactError: none can.
-    """
+    """Each library that can be read, and a sentence for each that cannot."""
     read, unreadable = {}, []
     for member in artifact.members:
         try:

@@ -8,11 +8,7 @@ NVCC_SPELLING = re.compile(r"(?:sm|compute)_\d+[af]?")
 
 
 def images_of(declared: Iterable[str]) -> tuple[str, ...]:
-    """The images that declared architectures stand for: "9.0+PTX" is sm_90 and compute_90.
-
-    Raises:
-        ValueError: an entry in neither torch's nor nvcc's spelling.
-    """
+    """The images that declared architectures stand for: "9.0+PTX" is sm_90 and compute_90."""
     names: list[str] = []
     for entry in declared:
         torch = TORCH_SPELLING.fullmatch(entry)

@@ -82,11 +82,7 @@ class Artifact:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Artifact]:
-    """Open an artifact for the length of a `with` block.
-
-    Raises:
-        ArtifactError: nothing there, of no known kind, damaged, or without a shared library.
-    """
+    """Open an artifact for the length of a `with` block."""
     if not path.exists():
         raise ArtifactError(f"{path} does not exist; name a .so, a wheel, a .conda or a folder")
     with tempfile.TemporaryDirectory(prefix="audit-") as folder:

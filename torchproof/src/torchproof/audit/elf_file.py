@@ -107,11 +107,7 @@ class ElfFile:
         self._phentsize, self._phnum, self._shentsize, self._shnum, self._shstrndx = header[8:]
 
     def read(self, offset: int, size: int, what: str) -> bytes:
-        """Some bytes of the file.
-
-        Raises:
-            NotElfError: they reach beyond its end.
-        """
+        """Some bytes of the file."""
         if offset + size > self.size:
             raise NotElfError(
                 f"{what} would end at byte {offset + size:,}, and the file at {self.size:,}"
@@ -161,11 +157,7 @@ class ElfFile:
 
     @cached_property
     def dynamic(self) -> tuple[tuple[int, int], ...]:
-        """The dynamic tags and their values, in file order.
-
-        Raises:
-            NotElfError: there are none.
-        """
+        """The dynamic tags and their values, in file order."""
         for segment in self.segments:
             if segment.kind == PT_DYNAMIC:
                 size = struct.calcsize(self.order + self.width.dynamic)

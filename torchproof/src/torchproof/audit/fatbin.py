@@ -54,11 +54,7 @@ class DeviceCode:
 
 
 def read(stream: BinaryIO, regions: Iterable[tuple[int, int]]) -> DeviceCode:
-    """The device code in some regions (offset, size) of a file.
-
-    Raises:
-        FatbinError: bytes that are neither a fat binary nor padding.
-    """
+    """The device code in some regions (offset, size) of a file."""
     images: dict[Image, None] = {}
     signed: set[str] = set()
     for start, size in regions:

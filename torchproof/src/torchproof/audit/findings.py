@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from torchproof import terminal
 from torchproof.audit.against import Verdict
 from torchproof.audit.facts import Facts
 from torchproof.audit.outcome import Status, listed
@@ -154,11 +154,7 @@ def _facts_rows(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _findings_table(library: LibraryReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("rule", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    table.add_column("found", overflow="fold")
-    table.add_column("held to", overflow="fold")
+    table = terminal.table("rule", "status", folded=("found", "held to"))
     for finding in library.findings:
         if finding.status != "not run":
             status = Text(finding.status, style=COLOURS[finding.status])
@@ -167,10 +163,7 @@ def _findings_table(library: LibraryReport) -> Table:
 
 
 def _not_run_table(library: LibraryReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, style="dim")
-    table.add_column("not run", no_wrap=True)
-    table.add_column("because", overflow="fold")
-    table.add_column("found", overflow="fold")
+    table = terminal.table("not run", folded=("because", "found"), style="dim")
     for finding in library.findings:
         if finding.status == "not run":
             table.add_row(finding.rule, Text(finding.expected), Text(finding.found))
@@ -178,10 +171,7 @@ def _not_run_table(library: LibraryReport) -> Table:
 
 
 def _verdicts_table(library: LibraryReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("torch", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("reason", overflow="fold")
+    table = terminal.table("torch", "verdict", folded=("reason",))
     for verdict in library.verdicts:
         outcome = Text(verdict.outcome, style=COLOURS[verdict.outcome])
         table.add_row(verdict.torch, outcome, Text(verdict.reason))

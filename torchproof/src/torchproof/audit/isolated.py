@@ -46,11 +46,7 @@ class Auditor:
         return ProcessPoolExecutor(1, spawn, _use_scratch, (self._scratch.name,))
 
     def audit(self, file: Path) -> Report:
-        """Audit a file.
-
-        Raises:
-            ArtifactError: it cannot be read, or not within the budget.
-        """
+        """Audit a file."""
         try:
             return self._pool.submit(_audit, file, *self._arguments).result()
         except (BrokenProcessPool, MemoryError) as error:

@@ -26,11 +26,7 @@ class Torch:
 
 
 def find_torch(path: Path) -> Torch:
-    """The torch in a folder: the `torch` package itself, a site-packages or an environment's root.
-
-    Raises:
-        NotTorchError: no `torch/version.py` there.
-    """
+    """The torch in a folder: the `torch` package, a site-packages or an environment's root."""
     places = (path, path / "torch", *sorted(path.glob("lib/python3*/site-packages/torch")))
     for place in places:
         if (place / "version.py").is_file() and (place / "lib").is_dir():

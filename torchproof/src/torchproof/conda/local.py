@@ -24,11 +24,7 @@ class Toolchain:
 
 
 def toolchain(machine: Machine) -> Toolchain:
-    """The default g++, the C library and, where there is one, nvcc.
-
-    Raises:
-        NoCompiler: no g++ on PATH.
-    """
+    """The default g++, the C library and, where there is one, nvcc."""
     if machine.default is None:
         raise NoCompiler("no g++ on PATH: install one (Debian: `apt-get install g++`)")
     return Toolchain(

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from rattler.index import index_fs
 from rattler_build import Package, RattlerBuildError, RenderedVariant, ToolConfiguration
@@ -83,29 +82,15 @@ def alone(context: BuildContext, wanted: rendered.Output) -> Path:
     return path
 
 
-class Tool(Protocol):
-    """Something that builds a recipe."""
-
-    @property
-    def many_at_once(self) -> bool:
-        """Whether it may build several packages at the same time."""
-
-    def build(self, context: BuildContext, wanted: rendered.Output) -> Built:
-        """Build one package, without its tests.
-
-        Raises:
-            BuildFailed: it could not be built.
-        """
-
-
 @dataclass(frozen=True)
 class PyRattlerBuild:
     """rattler-build as a Python package; what a machine without conda has."""
 
+    # It may build several packages at the same time.
     many_at_once: bool = True
 
     def build(self, context: BuildContext, wanted: rendered.Output) -> Built:
-        """See Tool."""
+        """Build one package, without its tests."""
         started = time.monotonic()
         log = context.logs / f"{wanted.name}-{wanted.build}-build.log"
         variant = _find(context, wanted, [context.variants, alone(context, wanted)])
@@ -140,7 +125,7 @@ class CommandLine:
     many_at_once: bool = False
 
     def build(self, context: BuildContext, wanted: rendered.Output) -> Built:
-        """See Tool; the first call of a variant builds all of it."""
+        """Build one package, without its tests; the first call of a variant builds all of it."""
         started = time.monotonic()
         log = context.logs / f"{self.program[0]}.log"
         found = self._find(context, wanted)
@@ -171,6 +156,7 @@ class CommandLine:
             )
 
 
+Tool = PyRattlerBuild | CommandLine
 TOOLS: Mapping[str, Tool] = {
     PY_RATTLER_BUILD: PyRattlerBuild(),
     "rattler-build": CommandLine(
@@ -195,11 +181,7 @@ TOOLS: Mapping[str, Tool] = {
 
 
 def tool(name: str) -> Tool:
-    """The tool called `name`.
-
-    Raises:
-        BuildFailed: it is a program, and not on PATH.
-    """
+    """The tool called `name`."""
     if name != PY_RATTLER_BUILD and shutil.which(name) is None:
         raise BuildFailed(
             f"--tool {name}: there is no {name} on PATH; install it with conda "

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from xml.etree import ElementTree
 
 from torchproof import config
 from torchproof.conda.packages import Package
@@ -18,6 +17,7 @@ from torchproof.conda.summary import FAILED, NOT_RUN, PASSED, ProofResult
 from torchproof.conda.worker_pool import WorkerPool, done
 from torchproof.files import read_json, source_hash, text_hash, write_json
 from torchproof.machine.processes import Processes
+from torchproof.rows.results import read_cases
 
 # Shown of a package's file alone, by building it again: not done twice for the same file.
 OF_FILES = "test_reproducible.py"
@@ -187,18 +187,12 @@ def summed(what: str, proofs: list[ProofResult]) -> ProofResult:
 
 def read_proofs(junit: Path) -> list[ProofResult]:
     """Each test of the proofs, its name read as a sentence."""
-    if not junit.is_file():
-        return []
-    found = []
-    # Written by a pytest that this tool has started; expat itself limits the expansion of entities.
-    for case in ElementTree.parse(junit).iter("testcase"):
-        broken = [*case.findall("failure"), *case.findall("error")]
-        skip = case.find("skipped")
-        status, why = PASSED, ""
-        if broken:
-            status, why = FAILED, " ".join((broken[0].get("message") or "").split())[:300]
-        elif skip is not None:
-            status, why = NOT_RUN, skip.get("message") or ""
-        name = (case.get("name") or "").removeprefix("test_").replace("_", " ")
-        found.append(ProofResult(name, status, float(case.get("time") or 0), why))
-    return found
+    return [
+        ProofResult(
+            case.name.removeprefix("test_").replace("_", " "),
+            case.status,
+            case.seconds,
+            case.reason,
+        )
+        for case in read_cases(junit) or ()
+    ]

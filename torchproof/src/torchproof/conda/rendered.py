@@ -43,9 +43,6 @@ def render(platform: str, extra: Iterable[Path] = ()) -> list[RenderedVariant]:
     Args:
         platform: conda's name of it, "linux-64".
         extra: variant files whose values replace those of the recipe's own.
-
-    Raises:
-        ConfigError: a file is not there, or rattler-build cannot read it.
     """
     chosen = PlatformConfig(
         target_platform=platform, build_platform=platform, host_platform=platform

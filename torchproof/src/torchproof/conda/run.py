@@ -74,11 +74,7 @@ def run(session: Session) -> Results:
 
 
 def check_disk() -> None:
-    """Stop before a full disk does.
-
-    Raises:
-        ChannelFailed: too little is free.
-    """
+    """Stop before a full disk does."""
     free = shutil.disk_usage(ROOT).free
     if free < FREE_BYTES:
         raise channel.ChannelFailed(

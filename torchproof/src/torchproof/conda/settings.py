@@ -7,11 +7,7 @@ RECIPE = config.ROOT / "recipe"
 
 
 def check(variants: CondaVariants, matrix: Matrix) -> CondaVariants:
-    """The section, where it agrees with the other tables.
-
-    Raises:
-        ConfigError: a release of CUDA is not in `cuda`, or a major has two.
-    """
+    """The section, where it agrees with the other tables."""
     if unknown := set(variants.cuda) - {row.version for row in matrix.cuda}:
         raise config.ConfigError(f"[conda] CUDA {', '.join(sorted(unknown))} is not in `cuda`")
     majors = [version.split(".")[0] for version in variants.cuda]

@@ -59,9 +59,6 @@ def solve(channels: Sequence[Path], specs: Sequence[str], platform: str = "linux
         channels: folders of channels, those first in line preferred.
         specs: what is asked for, in conda's match specifications.
         platform: conda's name of the platform.
-
-    Raises:
-        Unsolvable: the specifications contradict each other, a package or this machine.
     """
     started = time.monotonic()
     try:

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
+
+from torchproof import terminal
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 STYLES = {PASSED: "green", FAILED: "bold red", NOT_RUN: "yellow"}
@@ -134,10 +135,7 @@ def tables(results: Results) -> list[Table]:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+    return terminal.table(folded=columns, title=title, title_justify="left", pad_edge=True)
 
 
 def _status(status: str, reason: str = "") -> Text:

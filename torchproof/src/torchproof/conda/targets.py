@@ -62,9 +62,6 @@ def targets(matrix: Matrix, machine: Machine) -> tuple[Target, ...]:
     The torch that `stable.headers` names goes beside the running CPython. The oldest supported
     one, on which the recipe builds, goes beside the newest other CPython it has wheels for, or
     beside the running one when there is no other.
-
-    Raises:
-        NoInterpreter: the running series has no interpreter in a prefix of its own.
     """
     oldest, headers = matrix.supporting("stable")[0], matrix.headers
     usable = {}

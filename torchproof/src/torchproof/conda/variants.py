@@ -1,7 +1,6 @@
 """`recipe/conda_build_config.yaml`, made from matrix.toml, and a check of its drift."""
 
 import difflib
-import re
 from collections.abc import Mapping
 
 from torchproof import config
@@ -65,15 +64,6 @@ def drift() -> str:
     )
 
 
-def recipe_version() -> str:
-    """The version that the recipe states."""
-    text = (settings.RECIPE / "recipe.yaml").read_text(encoding="utf-8")
-    found = re.search(r'^  version: "([^"]+)"$', text, re.MULTILINE)
-    if found is None:
-        raise config.ConfigError('recipe/recipe.yaml: expected a line `version: "..."`, found none')
-    return found[1]
-
-
 def check() -> tuple[str, ...]:
     """Every way in which the committed recipe departs from its sources, each in one sentence."""
     found = []
@@ -82,9 +72,9 @@ def check() -> tuple[str, ...]:
             "recipe/conda_build_config.yaml has drifted from matrix.toml; run "
             f"`nox -s conda -- --write`:\n{changed}"
         )
-    if recipe_version() != config.version():
+    if config.recipe_version() != config.version():
         found.append(
-            f"recipe/recipe.yaml states version {recipe_version()}, "
+            f"recipe/recipe.yaml states version {config.recipe_version()}, "
             f"{config.project().version} {config.version()}; write the latter into the recipe"
         )
     return tuple(found)

@@ -10,11 +10,7 @@ from typing import Any
 
 from torchproof.config.sections import (
     Audit,
-    Ceilings,
-    Conda,
     CondaVariants,
-    Environment,
-    FloorOfCxx17,
     Project,
 )
 from torchproof.config.source import Source, read_rows, read_table, read_toml, read_value
@@ -49,31 +45,22 @@ __all__ = [
     "ROOT",
     "SECTIONS",
     "Audit",
-    "Ceilings",
     "Compiler",
-    "Conda",
     "CondaVariants",
     "ConfigError",
-    "Copy",
     "Cuda",
     "Emulator",
-    "Environment",
-    "ExternalCheck",
-    "FloorOfCxx17",
     "Known",
     "Level",
     "Matrix",
     "Platform",
-    "Project",
     "RowSpec",
     "Source",
     "Stable",
     "Suite",
     "System",
-    "Tier",
     "Torch",
     "audit",
-    "check_names",
     "conda",
     "facts",
     "find_root",
@@ -84,7 +71,7 @@ __all__ = [
     "project",
     "read_rows",
     "read_toml",
-    "section",
+    "recipe_version",
     "series",
     "version",
 ]
@@ -227,13 +214,22 @@ def conda(path: Path = PATH) -> CondaVariants:
 
 
 def version() -> str:
-    """The version of the project's Python package."""
+    """The project's version, in the one file that `[project]` names; all else repeats it."""
     path = project().version
     if not (ROOT / path).is_file():
         raise ConfigError(f"[project]: version names {path}, which is not there")
-    found = re.search(r'__version__ = "([^"]+)"', (ROOT / path).read_text(encoding="utf-8"))
+    return _stated(path, r'__version__ = "([^"]+)"', '__version__ = "..."')
+
+
+def recipe_version() -> str:
+    """The version that the recipe repeats."""
+    return _stated("recipe/recipe.yaml", r'^  version: "([^"]+)"$', 'a line `version: "..."`')
+
+
+def _stated(path: str, pattern: str, expected: str) -> str:
+    found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
     if found is None:
-        raise ConfigError(f'{path}: expected __version__ = "...", found none')
+        raise ConfigError(f"{path}: expected {expected}, found none")
     return found[1]
 
 

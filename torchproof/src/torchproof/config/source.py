@@ -36,11 +36,7 @@ class Source:
             raise ConfigError(f"not TOML: {error}") from None
 
     def rows(self, name: str) -> list[tuple[dict[str, Any], int]]:
-        """Each row of an array, and its line.
-
-        Raises:
-            ConfigError: it is no array of inline tables.
-        """
+        """Each row of an array, and its line."""
         rows = self.document.get(name, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ConfigError(f"{name!r} must be an array of tables: {name} = [ {{ ... }}, ... ]")

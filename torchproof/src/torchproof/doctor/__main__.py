@@ -112,11 +112,7 @@ def _exists(path: Path) -> bool:
 
 
 def _of_text(text: str, here: Here) -> Answer:
-    """Explain a message.
-
-    Raises:
-        UnusableError: there is none, or it is the path of a file that is not there.
-    """
+    """Explain a message."""
     if not text.strip():
         raise UnusableError(
             "the message is empty; give the error's text, the more of it the better"

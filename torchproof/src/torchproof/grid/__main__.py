@@ -65,11 +65,7 @@ class GridSession:
 
     @property
     def python(self) -> Interpreter:
-        """The CPython of every cell.
-
-        Raises:
-            ConfigError: this machine has none of that version.
-        """
+        """The CPython of every cell."""
         wanted = self.options.python or config.series(self.machine.running.version)
         found = self.machine.python(wanted)
         if found is None:
@@ -88,11 +84,7 @@ class GridSession:
         return {torch: maker.make(torch, self.python, "stubs", log) for torch in names}
 
     def releases(self, names: list[str]) -> list[str]:
-        """The torches to try, those with a wheel for this Python.
-
-        Raises:
-            ConfigError: a name is no torch that is known, or none is left.
-        """
+        """The torches to try, those with a wheel for this Python."""
         python = config.series(self.python.version)
         found = []
         for name in names or [release.version for release in self.matrix.torch]:
@@ -125,11 +117,7 @@ class GridSession:
         return wheels, torches, absent
 
     def built_wheels(self, environments: dict[str, Environment]) -> Iterator[Wheel]:
-        """The project's own.
-
-        Raises:
-            ConfigError: there is no compiler.
-        """
+        """The project's own."""
         if self.machine.default is None:
             raise config.ConfigError("no g++ on this machine; the wheels are built with it")
         builder = Builder(BUILD / "artifacts", self.processes)

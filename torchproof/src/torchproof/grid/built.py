@@ -67,11 +67,7 @@ class BuiltWheels:
 
 
 def bindings(matrix: Matrix) -> tuple[str, ...]:
-    """Those that rows name.
-
-    Raises:
-        ConfigError: there is no row.
-    """
+    """Those that rows name."""
     found = tuple(dict.fromkeys(name for row in matrix.rows for name in row.binding))
     if not found:
         raise ConfigError("matrix.toml has no row: the binding of one says what to build")

@@ -14,11 +14,7 @@ from torchproof.machine.environments import Environment
 
 
 def libraries(wheel: Wheel, environment: Environment) -> dict[str, LibraryReport]:
-    """The audit of each library that uses torch, with its one verdict, by its path in the wheel.
-
-    Raises:
-        GridError: the wheel cannot be read.
-    """
+    """The audit of each library that uses torch, with its one verdict, by its path in the wheel."""
     policy = default_policy()
     if wheel.built_on:
         policy = replace(policy, torch=series(wheel.built_on))

@@ -48,11 +48,7 @@ class ReleasedList:
 
 
 def read(path: Path) -> ReleasedList:
-    """Read a list.
-
-    Raises:
-        ConfigError: it is not TOML, or a line has a missing, unknown or mistyped key.
-    """
+    """Read a list."""
     try:
         source = config.Source.of(path.read_text(encoding="utf-8"))
         return ReleasedList(
@@ -65,11 +61,7 @@ def read(path: Path) -> ReleasedList:
 
 
 def download(each: Released, folder: Path, processes: Processes) -> Wheel:
-    """The wheel, by pip, or as it is there from another time.
-
-    Raises:
-        GridError: pip finds none.
-    """
+    """The wheel, by pip, or as it is there from another time."""
     name, _, version = each.wheel.partition("==")
     found = sorted(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
     if not found:

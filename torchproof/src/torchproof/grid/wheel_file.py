@@ -50,11 +50,7 @@ class Wheel:
 
 
 def read_wheel(path: Path) -> Wheel:
-    """A wheel file; its package is the one of its name, else the first that is at its top.
-
-    Raises:
-        GridError: the file is no wheel, or holds no package.
-    """
+    """A wheel file; its package is the one of its name, else the first that is at its top."""
     try:
         name, *_ = parse_wheel_filename(path.name)
         with ZipFile(path) as archive:

@@ -63,11 +63,7 @@ class AptRoot:
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
-    """A program's output, run in a folder.
-
-    Raises:
-        NotOffered: it failed; with the first line that has an error, or else its last.
-    """
+    """A program's output, run in a folder."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()

@@ -72,11 +72,7 @@ class EmulatedPlatform:
 
 
 def of(matrix: Matrix, platform: str) -> Emulator:
-    """What emulates a platform.
-
-    Raises:
-        NotOffered: nothing does.
-    """
+    """What emulates a platform."""
     found = matrix.emulator(platform)
     if found is None:
         names = ", ".join(each.platform for each in matrix.emulators)

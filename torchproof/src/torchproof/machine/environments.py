@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from dependency_groups import resolve
 from packaging.markers import default_environment
@@ -70,49 +70,29 @@ class Environment:
         return self.path / "lib" / f"python{series(self.python)}" / "site-packages"
 
 
-class Installer(Protocol):
-    """Makes virtual environments and installs into them."""
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        """Environment variables for its commands."""
-
-    def create(self, python: Path, path: Path) -> list[str | Path]:
-        """The command that makes an empty environment at `path`."""
-
-    def install(self, program: Path, *arguments: str) -> list[str | Path]:
-        """The command that installs into the environment of `program`, with pip's own arguments."""
-
-
 @dataclass(frozen=True)
-class Uv:
-    """The uv program."""
+class Installer:
+    """Commands that make virtual environments and install into them: uv's, or venv's and pip's.
 
-    uv: str
+    Attributes:
+        uv: the program; None where there is none.
+        env: environment variables for its commands.
+    """
+
+    uv: str | None
     env: Mapping[str, str]
 
     def create(self, python: Path, path: Path) -> list[str | Path]:
-        """See Installer."""
+        """Make an empty environment at `path`."""
+        if self.uv is None:
+            return [python, "-m", "venv", path]
         return [self.uv, "venv", "--no-project", "--python", python, path]
 
     def install(self, program: Path, *arguments: str) -> list[str | Path]:
-        """See Installer."""
+        """Install into the environment of `program`, with pip's own arguments."""
+        if self.uv is None:
+            return [program, "-m", "pip", "install", *arguments]
         return [self.uv, "pip", "install", "--python", program, *arguments]
-
-
-@dataclass(frozen=True)
-class Pip:
-    """The standard library's venv, and pip."""
-
-    env: Mapping[str, str]
-
-    def create(self, python: Path, path: Path) -> list[str | Path]:
-        """See Installer."""
-        return [python, "-m", "venv", path]
-
-    def install(self, program: Path, *arguments: str) -> list[str | Path]:
-        """See Installer."""
-        return [program, "-m", "pip", "install", *arguments]
 
 
 # uv does not read pip's configuration; these settings mean the same in both.
@@ -145,17 +125,13 @@ def installer(python: Interpreter) -> Installer:
     """Uv where present, on PATH or beside this tool, else venv and pip."""
     uv = shutil.which("uv") or shutil.which("uv", path=sysconfig.get_path("scripts"))
     if uv is None:
-        return Pip(env={"PIP_DISABLE_PIP_VERSION_CHECK": "1"})
-    return Uv(uv, env={"UV_PYTHON_DOWNLOADS": "never", **pip_settings(python.path)})
+        return Installer(None, {"PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    return Installer(uv, {"UV_PYTHON_DOWNLOADS": "never", **pip_settings(python.path)})
 
 
 @cache
 def requirements() -> tuple[str, ...]:
-    """What every environment of a project holds beside torch.
-
-    Raises:
-        ConfigError: pyproject.toml lacks a dependency group that matrix.toml names.
-    """
+    """What every environment of a project holds beside torch."""
     if not PATH.is_file():
         return ()
     path = ROOT / "pyproject.toml"
@@ -170,11 +146,7 @@ def requirements() -> tuple[str, ...]:
 
 
 def locked(torch: str) -> Lock | None:
-    """The lock of a torch's environments; None where the project keeps none.
-
-    Raises:
-        LockError: this torch has no lock, or it lacks what the project requires.
-    """
+    """The lock of a torch's environments; None where the project keeps none."""
     if not (PATH.is_file() and project().locks):
         return None
     lock = read(ROOT / project().locks, torch)
@@ -246,9 +218,6 @@ class Maker:
             python: the interpreter it is made from.
             packages: "stubs" or "real", see `matrix.toml`.
             log: where the installers' output is appended.
-
-        Raises:
-            EnvironmentFailed: a package cannot be had, the disk is full, or torch does not import.
         """
         emulation = python.emulation
         odd = "" if python.system == HOST else f"-{python.system}"

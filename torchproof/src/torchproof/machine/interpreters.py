@@ -50,11 +50,7 @@ def fetch(name: str, platform: config.Emulator, target: Path, scratch: Path) -> 
 
 
 def adopt(prefix: Path, system: config.System, target: Path, scratch: Path) -> Path:
-    """A copy of a CPython that was built on a system, with that system's libraries to run on.
-
-    Raises:
-        NotOffered: the prefix holds no CPython, or the libraries cannot be had.
-    """
+    """A copy of a CPython that was built on a system, with that system's libraries to run on."""
     program = next(iter(sorted((prefix / "bin").glob("python3.[0-9]*[0-9t]"))), None)
     if program is None:
         raise NotOffered(f"{prefix} has no bin/python3.*; name the prefix of a CPython")
@@ -72,9 +68,6 @@ def settle(program: Path, loader: Path) -> Path:
 
     The search path of the old kind serves the libraries of its libraries, too. Some are loaded
     first: a library with a search path of its own would take the machine's.
-
-    Raises:
-        NotOffered: there is no patchelf, or the program does not start on those libraries.
     """
     if shutil.which("patchelf") is None:
         raise NotOffered("there is no patchelf on PATH")
@@ -94,9 +87,6 @@ def build(name: str, source: Path, target: Path, scratch: Path, root: Path | Non
         target: the prefix it is installed in.
         scratch: a folder for the build.
         root: whose headers and libraries it is compiled against; None for this machine's own.
-
-    Raises:
-        NotOffered: the tree is of another series or of a pre-release, or the build failed.
     """
     header = source / "Include" / "patchlevel.h"
     found = VERSION.search(header.read_text(encoding="utf-8")) if header.is_file() else None
@@ -140,11 +130,7 @@ def build_on(name: str, source: Path, system: config.System, target: Path, scrat
 
 
 def of_this_machine() -> config.Emulator:
-    """Debian's words for this machine's platform.
-
-    Raises:
-        NotOffered: it has no packages for it.
-    """
+    """Debian's words for this machine's platform."""
     known = {each.platform: each for each in config.known().emulators}
     if this_platform() not in known:
         raise NotOffered(f"Debian has no packages for {this_platform()}")

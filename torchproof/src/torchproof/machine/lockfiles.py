@@ -89,11 +89,7 @@ class Lock:
 
 
 def parse(text: str) -> tuple[Pin, ...]:
-    """The pins in a requirement file.
-
-    Raises:
-        LockError: a requirement has no single version or no hash.
-    """
+    """The pins in a requirement file."""
     found = []
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     for entry in "\n".join(lines).replace("\\\n", " ").splitlines():
@@ -112,11 +108,7 @@ def parse(text: str) -> tuple[Pin, ...]:
 
 
 def read(folder: Path, torch: str) -> Lock:
-    """The lock of a torch's environments.
-
-    Raises:
-        LockError: there is none, or it is damaged.
-    """
+    """The lock of a torch's environments."""
     pins: list[Pin] = []
     for file in (folder / COMMON, folder / f"torch-{torch}.txt"):
         try:

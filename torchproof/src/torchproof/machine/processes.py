@@ -105,11 +105,7 @@ class Processes:
         cwd: Path,
         env: Mapping[str, str] | None = None,
     ) -> CompletedCommand:
-        """Run a command in its own session, `limit` seconds at most if any; appends to `log`.
-
-        Raises:
-            Stopped: the run was stopped before or while the command ran.
-        """
+        """Run a command in its own session, `limit` seconds at most if any; appends to `log`."""
         log.parent.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
         with log.open("ab") as output:

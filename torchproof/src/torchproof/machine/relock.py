@@ -24,11 +24,7 @@ PLAIN = "--no-header --no-annotate --no-emit-index-url --no-emit-find-links"
 
 
 def compile_lock(torch: Torch, oldest: str, wanted: Sequence[str], output: Path) -> tuple[Pin, ...]:
-    """Resolve one torch's environments; versions that the output file already has are kept.
-
-    Raises:
-        LockError: uv does not find a solution.
-    """
+    """Resolve one torch's environments; versions that the output file already has are kept."""
     newest = config.number(torch.pythons[-1])[1] + 1
     limits = f"python_version >= '{torch.pythons[0]}' and python_version < '3.{newest}'"
     lines = [*wanted, f"torch=={torch.version}; {limits}"]

@@ -33,9 +33,6 @@ def build(root: Path, scratch: Path) -> Built:
     Args:
         root: the checkout.
         scratch: an empty folder that everything is written under.
-
-    Raises:
-        ReleaseError: `root` is no git checkout, or a build fails.
     """
     tree = scratch / "tree"
     export(root, tree)

@@ -69,9 +69,6 @@ def document(wheel: Path, *, hashed: bool = True) -> str:
     Args:
         wheel: what it describes.
         hashed: whether it names the wheel's own hash.
-
-    Raises:
-        ReleaseError: the text is not what CycloneDX's schema asks for.
     """
     contents = inspect(wheel)
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, contents.sha256))

@@ -18,9 +18,6 @@ def retag(wheel: Path, target: Path) -> Path:
 
     auditwheel decides; torch's libraries stay out, they come with torch. A wheel for a system it
     does not know, macOS or Windows, keeps the tag it was built with.
-
-    Raises:
-        ReleaseError: auditwheel refuses the wheel.
     """
     target.mkdir(parents=True, exist_ok=True)
     if not sys.platform.startswith("linux"):
@@ -48,11 +45,7 @@ def claimed(wheel: Path) -> str:
 
 
 def measured(wheel: Path) -> str:
-    """The tag that auditwheel and abi3info find in the one library of a Linux wheel.
-
-    Raises:
-        ReleaseError: it holds more than one library.
-    """
+    """The tag that auditwheel and abi3info find in the one library of a Linux wheel."""
     with opened(wheel) as artifact:
         if len(artifact.members) != 1:
             found = ", ".join(member.name for member in artifact.members)

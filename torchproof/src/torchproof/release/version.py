@@ -9,7 +9,6 @@ import keepachangelog
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from torchproof import config
-from torchproof.conda.variants import recipe_version
 from torchproof.config import ROOT, project
 from torchproof.errors import TorchproofError
 
@@ -35,7 +34,7 @@ def places(dist: Path | None = None, tag: str | None = None) -> Iterator[Place]:
         dist: a folder of wheels and sdists; their file names say a version each.
         tag: the tag of the release, "v0.1.0".
     """
-    yield Place("recipe/recipe.yaml", recipe_version())
+    yield Place("recipe/recipe.yaml", config.recipe_version())
     yield Place(f"{CHANGELOG.name}, its newest entry", next(iter(entries()), None))
     for path in sorted(dist.iterdir()) if dist else ():
         yield Place(path.name, _of_file(path))
@@ -65,11 +64,7 @@ def entries() -> dict[str, dict[str, list[str]]]:
 
 
 def notes(version: str) -> str:
-    """The text of a version's entry, as it was written.
-
-    Raises:
-        ReleaseError: there is no such entry.
-    """
+    """The text of a version's entry, as it was written."""
     _check_changelog()
     text = CHANGELOG.read_text(encoding="utf-8")
     found = re.search(rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## |\Z)", text, re.M | re.S)

@@ -47,11 +47,7 @@ class Campaign:
 
 
 def read(file: Path) -> Campaign | None:
-    """A campaign's figures; None where there are none.
-
-    Raises:
-        ConfigError: the file is something else.
-    """
+    """A campaign's figures; None where there are none."""
     value: dict[str, Any] | None = read_json(file)
     if value is None:
         return None

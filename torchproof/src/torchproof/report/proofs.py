@@ -129,11 +129,7 @@ def path(of: Processor) -> Path:
 
 
 def read(file: Path) -> Record | None:
-    """A record; None where there is none.
-
-    Raises:
-        ConfigError: the file is something else.
-    """
+    """A record; None where there is none."""
     value = read_json(file)
     if value is None:
         return None
@@ -191,11 +187,7 @@ def read_all() -> tuple[Record, ...]:
 
 
 def clean_commit() -> str:
-    """The commit that the tree is at.
-
-    Raises:
-        Unrecordable: it is none, or the tree differs from it in more than the records.
-    """
+    """The commit that the tree is at."""
     excluded = [f":(exclude){name}" for name in RECORDS]
     commit = _git("rev-parse", "HEAD").strip()
     changed = _git("status", "--porcelain", "--", ".", *excluded).splitlines()
@@ -228,9 +220,6 @@ def record(
         on: the processor.
         commit: of the sources.
         whole: whether they are all rows of the tier, which has then passed, too.
-
-    Raises:
-        Unrecordable: a row failed, or none passed.
     """
     failed = [result.id for result in results if result.status == FAILED]
     passed = [result for result in results if result.status == PASSED]

@@ -148,11 +148,7 @@ def _proof(proof: Proof | None) -> str:
 
 
 def render(matrix: Matrix, records: Sequence[Record], text: str) -> str:
-    """The README with its tables rebuilt.
-
-    Raises:
-        ConfigError: the marks around the tables are gone.
-    """
+    """The README with its tables rebuilt."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:

@@ -82,11 +82,7 @@ def releases(matrix: Matrix, name: str, binding: str, python: str) -> list[Torch
 
 
 def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
-    """The rows one line stands for.
-
-    Raises:
-        ConfigError: the line names a torch that is not in the file.
-    """
+    """The rows one line stands for."""
     for name, python, binding, compiler, cuda, platform, level, system in itertools.product(
         *(spec.torch, spec.python, spec.binding, spec.compiler, spec.cuda, spec.platform),
         *(spec.level, spec.system),
@@ -114,11 +110,7 @@ def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
 
 
 def tiers_within(matrix: Matrix, name: str) -> tuple[str, ...]:
-    """The tier `name` and every tier it includes.
-
-    Raises:
-        ConfigError: there is no such tier.
-    """
+    """The tier `name` and every tier it includes."""
     tiers = {tier.name: tier for tier in matrix.tiers}
     if name not in tiers:
         raise ConfigError(f"there is no tier {name!r}; the tiers are {', '.join(tiers)}")
@@ -216,11 +208,7 @@ def _missing(
 
 
 def select(rows: Iterable[Placed], choice: str) -> tuple[Placed, ...]:
-    """The rows that a `--select` keeps: "torch=2.15,python=3.12"; a key given twice means either.
-
-    Raises:
-        ConfigError: a part is not key=value, the key is unknown, or no row is left.
-    """
+    """The rows that `--select` keeps: "torch=2.15,python=3.12"; a key given twice means either."""
     rows = tuple(rows)
     wanted: dict[str, set[str]] = {}
     for part in choice.split(","):

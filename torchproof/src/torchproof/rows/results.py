@@ -172,29 +172,48 @@ def kept(folder: Path, placed: Placed) -> Result:
     return dataclasses.replace(begin(placed.row), reason=reason)
 
 
-def read_junit(path: Path) -> Counts | None:
-    """The counts in pytest's JUnit XML; None when the run ended before it was written."""
+@dataclass(frozen=True)
+class CaseResult:
+    """A test of a pytest run; `reason` says why it failed or was skipped."""
+
+    module: str
+    name: str
+    seconds: float
+    status: str
+    reason: str
+
+
+def read_cases(path: Path) -> list[CaseResult] | None:
+    """The tests in pytest's JUnit XML; None when the run ended before it was written."""
     try:
         # Of a pytest that this tool has started; expat itself limits the expansion of entities.
-        cases = list(ElementTree.parse(path).iter("testcase"))
+        return list(map(_case, ElementTree.parse(path).iter("testcase")))
     except (FileNotFoundError, ElementTree.ParseError):
         return None
-    failures: list[str] = []
-    skips: Counter[str] = Counter()
-    for case in cases:
-        broken = [*case.findall("failure"), *case.findall("error")]
-        skip = case.find("skipped")
-        if broken:
-            message = " ".join((broken[0].get("message") or "").split())
-            failures.append(f"{case.get('classname')}::{case.get('name')}: {message[:300]}")
-        elif skip is not None:
-            skips[skip.get("message") or "no reason given"] += 1
-    skipped = sum(skips.values())
+
+
+def _case(case: ElementTree.Element) -> CaseResult:
+    broken = [*case.findall("failure"), *case.findall("error")]
+    skips = case.findall("skipped")
+    status = FAILED if broken else NOT_RUN if skips else PASSED
+    reason = " ".join(((broken or skips or [case])[0].get("message") or "").split())[:300]
+    name, module = case.get("name") or "", case.get("classname") or ""
+    return CaseResult(module, name, float(case.get("time") or 0), status, reason)
+
+
+def read_junit(path: Path) -> Counts | None:
+    """The counts in pytest's JUnit XML; None when the run ended before it was written."""
+    cases = read_cases(path)
+    if cases is None:
+        return None
+    counts = Counter(case.status for case in cases)
+    skips = Counter(case.reason or "no reason given" for case in cases if case.status == NOT_RUN)
+    failed = (case for case in cases if case.status == FAILED)
     return Counts(
-        passed=len(cases) - len(failures) - skipped,
-        failed=len(failures),
-        skipped=skipped,
-        failures=tuple(failures),
+        passed=counts[PASSED],
+        failed=counts[FAILED],
+        skipped=counts[NOT_RUN],
+        failures=tuple(f"{case.module}::{case.name}: {case.reason}" for case in failed),
         skips=tuple(skips.most_common()),
     )
 

@@ -116,11 +116,7 @@ class Builder:
     def build(
         self, recipe: Recipe, compiler: CompilerFound, environment: Environment, log: Path
     ) -> Artifact:
-        """The wheel of a recipe: the one already there, or a new one.
-
-        Raises:
-            BuildFailed: the compiler failed, or left no wheel or more than one.
-        """
+        """The wheel of a recipe: the one already there, or a new one."""
         if (known := self.known(recipe)) is not None:
             return known
         home = self.home(recipe)

@@ -49,11 +49,7 @@ class Request:
 
 
 def create(request: Request) -> bool:
-    """Make the project; whether `copier update` can bring it later changes of the template.
-
-    Raises:
-        CannotCreateError: the folder is in use, or an answer or the template is wrong.
-    """
+    """Make the project; whether `copier update` can bring it later changes of the template."""
     folder = request.folder
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise CannotCreateError(f"{folder} is in use: name a folder that is empty or absent")

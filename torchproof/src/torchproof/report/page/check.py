@@ -43,11 +43,7 @@ IS_SHOWN = """(id) => {
 
 
 def find_browser() -> str:
-    """Chromium's program: the one on PATH, or the distribution's, installed on the spot.
-
-    Raises:
-        SystemExit: there is none, and this user cannot install one.
-    """
+    """Chromium's program: the one on PATH, or the distribution's, installed on the spot."""
     for name in BROWSERS:
         if found := shutil.which(name):
             return found
