@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import pytest
 from torchproof.grid import __main__ as command
 from torchproof.grid import predict, released, released_page, second
-from torchproof.grid.built import bindings
+from torchproof.grid.built import BuiltWheels, bindings
 from torchproof.grid.crossload import Grid, Line, lines
 from torchproof.grid.prober import Prober
 from torchproof.grid.table import details, markdown, words
@@ -33,6 +33,7 @@ from torchproof.grid.trials import (
 )
 from torchproof.grid.wheel_file import Wheel, read_wheel
 from torchproof.machine.environments import Environment
+from torchproof.machine.inventory import CompilerFound
 from torchproof.machine.processes import Processes
 
 from torchproof import cli, config
@@ -441,6 +442,23 @@ def test_one_program_has_every_command(capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main(["check"]) == 0
     assert cli.main(["--check"]) == 0
     assert cli.main(["audit", "--rules"]) == 0
+
+
+def test_a_wheel_may_be_built_on_a_torch_that_none_is_tried_in(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, "decay", "")
+    builder = SimpleNamespace(build=lambda *_: SimpleNamespace(path=path))
+    compiler = CompilerFound("g++", "12.2.0", Path("/usr/bin/g++"))
+    built = BuiltWheels(
+        config.load(),
+        builder,  # type: ignore[arg-type]  # stand-in
+        compiler,
+        lambda torch: Environment(tmp_path, torch, "3.11.7", "cpu"),
+        tmp_path,
+    )
+    assert [(wheel.name, wheel.built_on) for wheel in built.each([], ["2.11.0"])] == [
+        ("stable-torch2.13-g++-12", "2.13.0"),
+        ("native-torch2.11-g++-12", "2.11.0"),
+    ]
 
 
 def test_the_projects_own_grid_builds_every_binding_of_its_rows() -> None:

@@ -11,7 +11,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,8 +72,8 @@ class GridSession:
             raise config.ConfigError(f"--python: no CPython {wanted} on this machine")
         return found
 
-    def environments(self, names: list[str]) -> dict[str, Environment]:
-        """An environment a torch."""
+    def environment(self, torch: str) -> Environment:
+        """The environment of a torch."""
         maker = Maker(
             BUILD / "environments",
             installer(self.machine.running),
@@ -81,7 +81,7 @@ class GridSession:
             self.machine.gpu,
         )
         log = FOLDER / "logs" / "environments.log"
-        return {torch: maker.make(torch, self.python, "stubs", log) for torch in names}
+        return maker.make(torch, self.python, "stubs", log)
 
     def releases(self, names: list[str]) -> list[str]:
         """The torches to try, those with a wheel for this Python."""
@@ -116,16 +116,17 @@ class GridSession:
             absent += found.absent
         return wheels, torches, absent
 
-    def built_wheels(self, environments: dict[str, Environment]) -> Iterator[Wheel]:
+    def built_wheels(self, torches: Sequence[str]) -> Iterator[Wheel]:
         """The project's own."""
         if self.machine.default is None:
             raise config.ConfigError("no g++ on this machine; the wheels are built with it")
         builder = Builder(BUILD / "artifacts", self.processes)
         matrix = config.load()
-        built = BuiltWheels(matrix, builder, self.machine.default, environments, FOLDER / "logs")
-        return built.each(
-            self.releases(_listed(self.options.build_on)) if self.options.build_on else []
+        built = BuiltWheels(
+            matrix, builder, self.machine.default, self.environment, FOLDER / "logs"
         )
+        build_on = _listed(self.options.build_on)
+        return built.each(self.releases(build_on) if build_on else [], torches)
 
     def run(self) -> tuple[Grid, list[Absent]]:
         """The whole grid."""
@@ -133,10 +134,11 @@ class GridSession:
         if options.built == bool(options.wheels):
             raise GridError("name wheels, or --built for those of the project; not both")
         wheels, torches, absent = self.named_wheels()
-        environments = self.environments(self.releases(_listed(options.torch) or torches))
+        names = self.releases(_listed(options.torch) or torches)
+        environments = {torch: self.environment(torch) for torch in names}
         prober = Prober(self.processes, installer(self.machine.running), FOLDER)
         found = []
-        each = self.built_wheels(environments) if options.built else iter(wheels)
+        each = self.built_wheels([*environments]) if options.built else iter(wheels)
         for line in lines(each, environments, prober):
             found.append(line)
             self.console.print(details(line), soft_wrap=True)

@@ -1,6 +1,6 @@
 """The wheels of the project, built on one torch after another."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,23 +22,24 @@ class BuiltWheels:
     matrix: Matrix
     builder: Builder
     compiler: CompilerFound
-    environments: Mapping[str, Environment]
+    environment: Callable[[str], Environment]
     logs: Path
 
-    def each(self, build_on: Sequence[str]) -> Iterator[Wheel]:
+    def each(self, build_on: Sequence[str], torches: Sequence[str]) -> Iterator[Wheel]:
         """A wheel a binding and torch.
 
         Args:
             build_on: the torches; where there are none, the stable wheel is built on its headers,
                 and a native one on every torch.
+            torches: those that the wheels are tried in.
         """
         for binding in bindings(self.matrix):
             stable = [self.matrix.headers.version] if binding == "stable" else None
-            for torch in build_on or stable or self.environments:
+            for torch in build_on or stable or torches:
                 yield self._wheel(binding, torch)
 
     def _wheel(self, binding: str, torch: str) -> Wheel:
-        environment = self.environments[torch]
+        environment = self.environment(torch)
         row = Row(
             torch=torch,
             python=series(environment.python),
