@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from torchproof.audit import RULES, ArtifactError, Policy, audit
 from torchproof.audit.__main__ import main
 from torchproof.audit.artifact import opened
 from torchproof.config import ROOT
+
+from torchproof import config
 
 if TYPE_CHECKING:
     from .conftest import Toolchain
@@ -48,6 +51,26 @@ def conda(library: Path) -> Path:
         package.add(library, "lib/op.so")
         package.add(library.parent / "op.so.cpp", "info/about.cpp")
     return library.parent / "op-1.0-0.conda"
+
+
+def test_a_project_declares_what_its_libraries_link_and_export(
+    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = toolchain.stub("libtorch_cpu.so", ["aoti_torch_device_type_cpu"])
+    strange = toolchain.stub("libstrange.so.1", ["strange"])
+    source = 'extern "C" int strange(); extern "C" int used() { return strange(); }'
+    path = toolchain.library("op.so", SOURCE + source, str(torch), str(strange))
+
+    def failed(*options: str) -> set[str]:
+        main([str(path), "--json", *options])
+        (report,) = json.loads(capsys.readouterr().out)
+        (found,) = report["libraries"]
+        return {each["rule"] for each in found["findings"] if each["status"] == "failed"}
+
+    assert failed() >= {"needed", "exports"}
+    own = replace(config.audit(), needed=("libstrange.*",), exports=("us*",))
+    monkeypatch.setattr(config, "audit", lambda: own)
+    assert failed("--needed", "libother.so") & {"needed", "exports"} == set()
 
 
 def test_every_kind_of_artifact_opens(library: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from torchproof.machine.inventory import CompilerFound
-from torchproof.rows import wheel_builder
+from torchproof.rows import row, wheel_builder
 from torchproof.rows.plan import expand
 
 from torchproof import config
@@ -37,9 +37,19 @@ def test_a_wheel_is_of_one_python_unless_it_serves_every_one(
     project = replace(config.project(), any_python=any_python)
     monkeypatch.setattr(wheel_builder, "project", lambda: project)
     matrix = config.load()
-    row = expand(matrix, "pr")[0]
+    first = expand(matrix, "pr")[0]
     names = {
-        wheel_builder.recipe(matrix, replace(row, python=python), COMPILER).name
+        wheel_builder.recipe(matrix, replace(first, python=python), COMPILER).name
         for python in ("3.11", "3.12")
     }
     assert len(names) == (1 if any_python else 2)
+
+
+@pytest.mark.parametrize(("any_python", "python"), [(True, "none"), (False, None)])
+def test_a_wheel_that_does_not_serve_every_python_is_checked_against_its_own_tag(
+    monkeypatch: pytest.MonkeyPatch, any_python: bool, python: str | None
+) -> None:
+    project = replace(config.project(), any_python=any_python)
+    monkeypatch.setattr(row, "project", lambda: project)
+    matrix = config.load()
+    assert row.policy_of(matrix, expand(matrix, "pr")[0], "2.13.0").python == python

@@ -41,7 +41,6 @@ def write(folder: Path, section: str) -> Path:
 WHOLE = """
 [project]
 name = "decay"
-library = "decay/libdecay.so"
 version = "decay/version.py"
 sources = ["csrc"]
 kernels = ["csrc"]
@@ -64,7 +63,7 @@ def test_a_project_is_what_its_section_says(tmp_path: Path) -> None:
     [
         ('name = "decay"\n', "", "line 2: the key 'name' is missing"),
         ('"csrc"]', '"csrc", 1]', "sources must be a string or a list of strings"),
-        ("library", "libary", "unknown key 'libary'; the keys here are any_python, benchmarks"),
+        ("kernels", "kernel", "unknown key 'kernel'; the keys here are any_python, benchmarks"),
         ('stable = "decay"', "stable = 1", "stable must be a str, got int 1"),
         ('{ DECAY = "s" }', "{ DECAY = 1 }", "stable.DECAY must be a str, got int 1"),
         ('conda = { stable = "decay", tests = "decay-tests" }', "conda = 1", "must be a table"),
@@ -95,6 +94,7 @@ def test_the_readmes_project_needs_nothing_else_to_be_checked(tmp_path: Path) ->
         r"^```toml\n(.*?)^```", (DISTRIBUTION / "README.md").read_text(), re.M | re.S
     )
     write(tmp_path, text)
+    (tmp_path / "tests").mkdir()
     for command in ("--write", "check", "list"):
         done = run(tmp_path, command)
         assert (done.returncode, done.stderr) == (0, "")

@@ -164,7 +164,7 @@ def test_a_row_told_to_build_nothing_fails_without_its_wheel(tmp_path: Path) -> 
     assert code == 1
     for row in rows(tmp_path).values():
         assert row["reason"].startswith("build: there is no wheel in")
-        assert row["reason"].endswith("make it with `nox -s matrix -- --build`")
+        assert row["reason"].endswith("make it with `torchproof run --build`")
     assert not (tmp_path / "artifacts").exists()
 
 

@@ -35,7 +35,7 @@ BUILD = config.ROOT / "build" / "matrix"
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="nox -s matrix --", description="Build, audit, test and time the rows of matrix.toml."
+        prog="torchproof run", description="Build, audit, test and time the rows of matrix.toml."
     )
     parser.add_argument("--tier", default="local", help="the rows to run (default: %(default)s)")
     parser.add_argument(

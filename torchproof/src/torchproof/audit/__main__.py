@@ -79,8 +79,11 @@ def _parser() -> argparse.ArgumentParser:
 def _policy(options: argparse.Namespace) -> Policy:
     given = {field.name: getattr(options, field.name, None) for field in fields(Policy)}
     declared = {name: value for name, value in given.items() if value not in (None, False)}
-    declared.update((name, tuple(declared.get(name, ()))) for name in ("needed", "exports"))
-    return replace(default_policy(), **declared)
+    default = default_policy()
+    declared.update(
+        (name, (*getattr(default, name), *declared.get(name, ()))) for name in ("needed", "exports")
+    )
+    return replace(default, **declared)
 
 
 def _list_rules(console: Console) -> None:

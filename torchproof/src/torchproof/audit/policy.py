@@ -140,5 +140,6 @@ def combine(known: config.Known, audit: config.Audit) -> Bounds:
 
 
 def default_policy() -> Policy:
-    """What any torch extension is held to when no row declares more: the project's own ceilings."""
-    return Policy(ceilings=bounds().ceilings)
+    """What any torch extension is held to when no row declares more: the project's `[audit]`."""
+    audit = config.audit()
+    return Policy(ceilings=bounds().ceilings, needed=audit.needed, exports=audit.exports)

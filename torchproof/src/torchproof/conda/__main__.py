@@ -26,7 +26,7 @@ FOLDER = config.ROOT / "build" / "conda"
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="nox -s conda --",
+        prog="torchproof conda",
         description="Build, test, audit and install the conda packages, with or without conda.",
     )
     parser.add_argument(

@@ -216,6 +216,8 @@ def conda(path: Path = PATH) -> CondaVariants:
 def version() -> str:
     """The project's version, in the one file that `[project]` names; all else repeats it."""
     path = project().version
+    if not path:
+        raise ConfigError('[project]: version is missing: name the file with __version__ = "..."')
     if not (ROOT / path).is_file():
         raise ConfigError(f"[project]: version names {path}, which is not there")
     return _stated(path, r'__version__ = "([^"]+)"', '__version__ = "..."')

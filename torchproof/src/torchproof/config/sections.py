@@ -43,8 +43,6 @@ class Project:
 
     Attributes:
         name: of the distribution, and of the package that users import.
-        library: below site-packages; it registers the ops.
-        version: a file with a line `__version__ = "..."`.
         sources: what a wheel is made of; `generated`: below them, made by a build.
         kernels: the part of the sources that computes: what is proven or timed is so of these.
         tests: what else decides a row's result.
@@ -54,6 +52,7 @@ class Project:
         campaigns: those whose figures, in docs/campaigns, the report shows.
         instruction_set: a Python expression for the instruction set that the library uses.
         requires: what else every environment holds, as pip takes it.
+        version: a file with a line `__version__ = "..."`, for conda packages and releases.
         smoke: a Python file with two functions, each of which raises where the extension is
             wrong: by_import() uses it as users do; by_loader() through torch.ops alone, and may be
             missing.
@@ -65,12 +64,11 @@ class Project:
     """
 
     name: str
-    library: str
-    version: str
     sources: tuple[str, ...]
     kernels: tuple[str, ...]
     tests: tuple[str, ...]
     smoke: str
+    version: str = ""
     generated: tuple[str, ...] = ()
     benchmarks: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -114,6 +112,8 @@ class Audit:
         cxx17: the first compilers fit for the headers of a torch that is C++17.
         ptx: the PTX ISA that each CUDA release writes.
         distributions: the C library of each release of a distribution.
+        needed: libraries that the project's may link besides the allow-list, as shell patterns.
+        exports: symbols that they may export besides the allow-list, as shell patterns.
     """
 
     gcc_abi: str
@@ -123,6 +123,8 @@ class Audit:
     cxx17: FloorOfCxx17
     ptx: dict[str, str]
     distributions: dict[str, dict[str, str]]
+    needed: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

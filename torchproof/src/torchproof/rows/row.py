@@ -16,7 +16,7 @@ from typing import cast
 from torchproof import terminal
 from torchproof.audit.apply_rules import audit
 from torchproof.audit.findings import render, to_json
-from torchproof.audit.policy import Binding, default_policy
+from torchproof.audit.policy import Binding, Policy, default_policy
 from torchproof.audit.system_libraries import system_ceilings
 from torchproof.config import ROOT, Matrix, project, series
 from torchproof.errors import TorchproofError
@@ -27,7 +27,7 @@ from torchproof.machine.inventory import CompilerFound
 from torchproof.machine.processes import CompletedCommand, Processes, Stopped
 from torchproof.machine.processor import Processor
 from torchproof.rows import results
-from torchproof.rows.plan import Placed
+from torchproof.rows.plan import Placed, Row
 from torchproof.rows.progress import Progress
 from torchproof.rows.results import FAILED, PASSED
 from torchproof.rows.single_flight import SingleFlight
@@ -90,6 +90,21 @@ class Tools:
     def rows(self) -> Path:
         """A JSON file a row: what `--resume` reads."""
         return self.folder / "rows"
+
+
+def policy_of(matrix: Matrix, row: Row, torch: str) -> Policy:
+    """What the audit checks a row's wheel against; `torch` is the one that it was built on."""
+    return dataclasses.replace(
+        default_policy(),
+        ceilings=system_ceilings(),
+        binding=cast("Binding", row.binding),
+        target=matrix.stable.target if row.binding == "stable" else None,
+        torch=series(torch),
+        # What is not for every CPython is for those of its wheel's tag.
+        python="none" if project().any_python else None,
+        cuda=row.cuda,
+        cuda_architectures=matrix.architectures(row.cuda),
+    )
 
 
 class RowRun:
@@ -218,7 +233,7 @@ class RowRun:
             if known is None and self.tools.prebuilt:
                 home = self.tools.builder.home(wanted)
                 raise RowFailed(
-                    f"there is no wheel in {home}: make it with `nox -s matrix -- --build`"
+                    f"there is no wheel in {home}: make it with `torchproof run --build`"
                 )
             if known is None:
                 known = self.tools.artifacts(wanted, lambda: self._make(wanted, compiler))
@@ -240,25 +255,15 @@ class RowRun:
                 raise RowFailed(ended.explain(limit))
 
     def _audit(self, environment: Environment, artifact: Artifact) -> None:
-        row = self.placed.row
         with self._timed("audit"):
-            policy = dataclasses.replace(
-                default_policy(),
-                ceilings=system_ceilings(),
-                binding=cast("Binding", row.binding),
-                target=self.tools.matrix.stable.target if row.binding == "stable" else None,
-                torch=series(artifact.torch),
-                python="none",
-                cuda=row.cuda,
-                cuda_architectures=self.tools.matrix.architectures(row.cuda),
-            )
+            policy = policy_of(self.tools.matrix, self.placed.row, artifact.torch)
             report = audit(Path(artifact.path), policy, [environment.site_packages])
             with self._log("audit").open("w", encoding="utf-8") as file:
                 render(report, terminal.console(file=file, width=120))
             self._set(audit=json.loads(to_json([report]))[0])
             if not report.ok:
                 rules = ", ".join(report.failed_rules())
-                broken = [f"breaks {rules}"] if rules else []
+                broken = [f"breaks {rules}; audit.log says why"] if rules else []
                 raise RowFailed("; ".join([*broken, *report.unreadable]))
 
     def _load(self, environment: Environment) -> None:
