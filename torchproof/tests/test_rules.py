@@ -69,6 +69,11 @@ def test_a_rule_catches_its_row(rule: str, changes: dict[str, str]) -> None:
     assert {found for _, found in broken_by(text)} <= {rule, "compiler-bounds", "cxx-standard"}
 
 
+def test_a_suite_whose_tests_are_not_there_is_caught() -> None:
+    text = TEXT.replace('{ name = "core", paths = ["tests"]', '{ name = "core", paths = ["test"]')
+    assert [rule for _, rule in broken_by(text)] == ["paths"]
+
+
 def test_a_compiler_too_old_for_torchs_standard_is_caught() -> None:
     older = 'compilers = [ { name = "g++", oldest = 9 } ]\nstable = {'
     text = with_row(compiler="g++-10").replace("stable = {", older, 1)

@@ -3,7 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchproof.config import HOST, Compiler, ConfigError, Cuda, Matrix, RowSpec, Torch, number
+from torchproof.config import (
+    HOST,
+    ROOT,
+    Compiler,
+    ConfigError,
+    Cuda,
+    Matrix,
+    RowSpec,
+    Torch,
+    number,
+)
 from torchproof.rows.plan import Row, expand, expand_line
 
 BINDINGS = ("stable", "native")
@@ -60,6 +70,15 @@ def names(matrix: Matrix) -> Iterator[Violation]:
             list(expand_line(matrix, spec))
         except ConfigError as error:
             yield Violation(spec.line, "names", str(error).partition(": ")[2])
+
+
+def paths(matrix: Matrix) -> Iterator[Violation]:
+    """The tests that a suite names are there."""
+    for suite in matrix.suites:
+        for path in suite.paths:
+            if not (ROOT / path).exists():
+                message = f"suite {suite.name!r}: {path} is not there"
+                yield Violation(suite.line, "paths", message)
 
 
 def level_variables(matrix: Matrix) -> Iterator[Violation]:
@@ -194,6 +213,7 @@ def violations(matrix: Matrix) -> tuple[Violation, ...]:
             for row in expand_line(matrix, spec):
                 for rule in ROW_RULES:
                     found += rule(matrix, row)
+        found += paths(matrix)
         found += level_variables(matrix)
         found += spans(matrix)
         found += real_packages(matrix)
