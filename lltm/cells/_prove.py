@@ -145,8 +145,17 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def _namespace(cell: Definition, device: str) -> str:
+    """Of its kernels: what only they promise cannot be asked of torch's own operations."""
+    namespace = _kernels.namespace(cell, device)
+    if namespace is None:
+        raise CheckError("the cell has no kernels")
+    return namespace
+
+
 def takes_any_layout(cell: Definition, device: str = "cpu") -> str:
     """The same bits however the arguments lie in memory."""
+    _namespace(cell, device)
     given = Problem(cell, device=device).arguments()
     expected = run(cell, given)
     for name, layout in LAYOUTS.items():
@@ -204,6 +213,7 @@ def vmap(cell: Definition, device: str = "cpu") -> str:
 
 def same_bits_on_any_threads(cell: Definition, device: str = "cpu") -> str:
     """One thread and four give the same bits, twice."""
+    _namespace(cell, device)
     given = Problem(cell, 12, 65, 33, 132, torch.float32, device)
     before = torch.get_num_threads()
     try:
@@ -221,9 +231,7 @@ def same_bits_on_any_threads(cell: Definition, device: str = "cpu") -> str:
 
 def opcheck(cell: Definition, device: str = "cpu") -> str:
     """Torch's own checks of a custom op."""
-    namespace = _kernels.namespace(cell, device)
-    if namespace is None:
-        raise CheckError("the cell has no kernels")
+    namespace = _namespace(cell, device)
     given = Problem(cell, dtype=torch.float32, device=device).arguments()
     for each in given.tensors():
         if each is not None:
