@@ -24,11 +24,7 @@ COMMANDS = {
     "audit": ("torchproof.audit.__main__", (), "where wheels, packages and libraries will load"),
     "grid": ("torchproof.grid.__main__", (), "load wheels into torches, beside the prediction"),
     "doctor": ("torchproof.doctor.__main__", (), "the rule that a load error breaks, and its fix"),
-    "crossload": (
-        "torchproof.grid.__main__",
-        ("--built",),
-        "the grid of the project's wheels",
-    ),
+    "crossload": ("torchproof.grid.__main__", ("--built",), "the grid of the project's wheels"),
     "init": ("torchproof.template.__main__", (), "make a new extension project"),
     "conda": ("torchproof.conda.__main__", (), "build, test and install the conda packages"),
     "release": ("torchproof.release.__main__", (), "build or check what is released"),

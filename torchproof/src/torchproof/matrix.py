@@ -187,14 +187,7 @@ def run_rows(
     """Run the rows; their results, or the exit code where the run ended before them."""
     try:
         with Progress(console) as progress:
-            shared = tools(
-                matrix,
-                machine,
-                BUILD,
-                progress,
-                chosen.jobs,
-                prebuilt=chosen.prebuilt,
-            )
+            shared = tools(matrix, machine, BUILD, progress, chosen.jobs, prebuilt=chosen.prebuilt)
             if chosen.build:
                 return build(placed, shared, jobs=chosen.jobs)
             return run(placed, shared, jobs=chosen.jobs, resume=chosen.resume)

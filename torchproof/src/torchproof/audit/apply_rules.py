@@ -54,9 +54,7 @@ def judge(artifact: Artifact, policy: Policy, torches: list[Torch]) -> Report:
     )
 
 
-def _read_all(
-    artifact: Artifact,
-) -> tuple[dict[Member, tuple[Elf, Facts]], tuple[str, ...]]:
+def _read_all(artifact: Artifact) -> tuple[dict[Member, tuple[Elf, Facts]], tuple[str, ...]]:
     """Each library that can be read, and a sentence for each that cannot."""
     read, unreadable = {}, []
     for member in artifact.members:

@@ -62,9 +62,7 @@ def declarations(header: str, device: str | None = None) -> Iterator[Declaration
             guards = [guard for guard, _ in stack if guard]
             devices = [of for _, of in stack if of]
             yield Declaration(
-                match[1],
-                max(guards, key=Version, default=None),
-                devices[-1] if devices else device,
+                match[1], max(guards, key=Version, default=None), devices[-1] if devices else device
             )
             pending = ""
         if text.endswith((";", "{", "}")):

@@ -8,12 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from rattler.index import index_fs
-from rattler_build import (
-    RattlerBuildError,
-    Stage0Recipe,
-    ToolConfiguration,
-    VariantConfig,
-)
+from rattler_build import RattlerBuildError, Stage0Recipe, ToolConfiguration, VariantConfig
 
 from torchproof.conda import repackage
 from torchproof.conda.local import Toolchain
@@ -62,10 +57,7 @@ class Channel:
 
     def recipe(self, name: str, values: Mapping[str, str], label: str) -> Part:
         """A part built from a folder of `parts/` with those variant values."""
-        key = text_hash(
-            tool_hash(f"conda/parts/{name}"),
-            *sorted(map(str, values.items())),
-        )
+        key = text_hash(tool_hash(f"conda/parts/{name}"), *sorted(map(str, values.items())))
         return Part(label, key, partial(self._build, name, values))
 
     def wheels(self, target: Target, glibc: str) -> Part:

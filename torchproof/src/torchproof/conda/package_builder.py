@@ -169,13 +169,7 @@ TOOLS: Mapping[str, Tool] = {
         program=("conda-build",),
         output_option="--output-folder",
         variants_option="--variant-config-files",
-        more=(
-            "--no-test",
-            "--no-anaconda-upload",
-            "--package-format",
-            "2",
-            "--override-channels",
-        ),
+        more=("--no-test", "--no-anaconda-upload", "--package-format", "2", "--override-channels"),
     ),
 }
 

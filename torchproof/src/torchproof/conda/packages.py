@@ -15,14 +15,7 @@ from torchproof.conda.rendered import Output
 from torchproof.conda.session import Session
 from torchproof.conda.summary import PackageResult
 from torchproof.conda.worker_pool import WorkerPool, done
-from torchproof.files import (
-    read_json,
-    sha256,
-    source_hash,
-    text_hash,
-    tool_hash,
-    write_json,
-)
+from torchproof.files import read_json, sha256, source_hash, text_hash, tool_hash, write_json
 
 
 @dataclass(frozen=True)

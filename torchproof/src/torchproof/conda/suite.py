@@ -143,9 +143,7 @@ def _try(trial: Trial) -> EnvironmentResult:
         installed = install(trial.channels, trial.want.specs, trial.prefix, trial.cache)
     if trial.kept is not None:
         return dataclasses.replace(
-            trial.kept,
-            solve_seconds=installed.solution.seconds,
-            install_seconds=installed.seconds,
+            trial.kept, solve_seconds=installed.solution.seconds, install_seconds=installed.seconds
         )
     trial.record.unlink(missing_ok=True)
     result = run_suite(trial, installed)

@@ -13,47 +13,47 @@ from torchproof.errors import TorchproofError
 from torchproof.files import kernels_hash, read_json, write_json
 from torchproof.machine import processor
 from torchproof.machine.processor import Processor
-from torchproof.rows.results import FAILED, NOT_RUN, PASSED, OracleError, Result, Speed
+from torchproof.rows.combination import Combination
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED, OracleError, Result, Speed, measured
 
 FOLDER = config.ROOT / "docs" / "proofs"
 TIERS = ("local", "pr")
 # Records, and what is made from them: they change no result.
 RECORDS = ("docs/proofs", "docs/benchmarks", "docs/benchmarks.md", "README.md")
 
-# What names a row, in its result and in a record.
-OF_RESULT = (
-    "torch",
-    "python",
-    "binding",
-    "compiler",
-    "cuda",
-    "platform",
-    "level",
-    "system",
-    "suite",
-    "emulator",
-)
+# What of a result is that of its row in a record.
+OF_RESULT = (*(field.name for field in dataclasses.fields(Combination)), "emulator")
 
 
 class Unrecordable(TorchproofError):
     """Why a run is no record, as one sentence."""
 
 
-@dataclass(frozen=True)
-class Proof:
+@dataclass(frozen=True, kw_only=True)
+class Proven:
+    """When: the commit of the sources, the date of the run, the hash of the kernels' sources."""
+
+    commit: str
+    date: str
+    kernels: str
+
+    @property
+    def current(self) -> bool:
+        """Whether the kernels are still those that were proven."""
+        return self.kernels == kernels_hash()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof(Proven):
     """A tier that has passed on a processor.
 
     Attributes:
-        commit: of the sources; `date`: of the run; `kernels`: the hash of the kernels' sources.
         torch, python, compilers, bindings: what its rows have covered.
         levels: how many rows have passed at each level.
         tests: how many tests have passed in all rows; `skipped`: how many were skipped.
         not_run: the rows that this machine could not run, with the reason.
     """
 
-    commit: str
-    date: str
-    kernels: str
     torch: tuple[str, ...]
     python: tuple[str, ...]
     compilers: tuple[str, ...]
@@ -64,47 +64,23 @@ class Proof:
     not_run: dict[str, str]
 
     @property
-    def current(self) -> bool:
-        """Whether the kernels are still those that were proven."""
-        return self.kernels == kernels_hash()
-
-    @property
     def rows(self) -> int:
         """How many rows have passed."""
         return sum(self.levels.values())
 
 
-@dataclass(frozen=True)
-class ProvenRow:
+@dataclass(frozen=True, kw_only=True)
+class ProvenRow(Proven, Combination):
     """A row that has passed, whichever tier it was of.
 
     Attributes:
-        torch, python, binding, compiler, cuda, platform, level, system, suite: as its Result's.
         emulator: what the processor was emulated by; "" for a real one.
         oracle: the largest errors by dtype and backend; `speed`: against eager, by case.
-        commit: of the sources; `date`: of the run; `kernels`: the hash of the kernels' sources.
     """
 
-    torch: str
-    python: str
-    binding: str
-    compiler: str
-    cuda: str
-    platform: str
-    level: str
-    system: str
-    suite: str
     emulator: str
-    commit: str
-    date: str
-    kernels: str
     oracle: tuple[OracleError, ...] = ()
     speed: tuple[Speed, ...] = ()
-
-    @property
-    def current(self) -> bool:
-        """Whether the kernels are still those that were proven."""
-        return self.kernels == kernels_hash()
 
     @property
     def key(self) -> str:
@@ -134,8 +110,10 @@ def read(file: Path) -> Record | None:
     if value is None:
         return None
     try:
-        tiers = {tier: _proof(proof) for tier, proof in value["tiers"].items()}
-        rows = tuple(_proven_row(row) for row in value.get("rows", ()))
+        tiers = {tier: proof_from_json(proof) for tier, proof in value["tiers"].items()}
+        # A row of an older form has no figures.
+        stated = ({"oracle": (), "speed": (), **row} for row in value.get("rows", ()))
+        rows = tuple(ProvenRow(**{**row, **measured(row)}) for row in stated)
         return Record(processor.from_json(value["processor"]), value["in_use"], tiers, rows)
     except (KeyError, TypeError) as error:
         raise config.ConfigError(
@@ -144,17 +122,10 @@ def read(file: Path) -> Record | None:
         ) from error
 
 
-def _proof(value: dict[str, Any]) -> Proof:
+def proof_from_json(value: dict[str, Any]) -> Proof:
+    """The proof of a tier that a record states."""
     lists = ("torch", "python", "compilers", "bindings")
     return Proof(**{**value, **{name: tuple(value[name]) for name in lists}})
-
-
-def _proven_row(value: dict[str, Any]) -> ProvenRow:
-    measured = {
-        "oracle": tuple(OracleError(**each) for each in value.get("oracle", ())),
-        "speed": tuple(Speed(**each) for each in value.get("speed", ())),
-    }
-    return ProvenRow(**{**value, **measured})
 
 
 def results(record: Record) -> list[Result]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torchproof.config import HOME, HOST, ConfigError, Matrix, RowSpec, Torch, series
 from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
 from torchproof.machine.levels import unavailable_reason
+from torchproof.rows.combination import Combination
 
 SELECTABLE = (
     "torch",
@@ -24,23 +25,14 @@ SELECTABLE = (
 )
 
 
-@dataclass(frozen=True)
-class Row:
+@dataclass(frozen=True, kw_only=True)
+class Row(Combination):
     """One combination; until placed, python may be "running", compiler "default" or "each"."""
 
-    torch: str
-    python: str
-    binding: str
-    compiler: str
-    cuda: str
     packages: str
-    suite: str
     tier: str
     reason: str
     line: int
-    platform: str = HOME
-    level: str = HOST
-    system: str = HOST
 
     @property
     def id(self) -> str:

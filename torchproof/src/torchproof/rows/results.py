@@ -2,14 +2,15 @@
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 from xml.etree import ElementTree
 
-from torchproof.config import HOME, HOST
 from torchproof.files import read_json, read_sealed, write_sealed
+from torchproof.rows.combination import Combination
 from torchproof.rows.plan import Placed, Row
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
@@ -53,8 +54,8 @@ class Speed:
         return self.eager_us / self.us
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, kw_only=True)
+class Result(Combination):
     """A row's outcome. `status`: passed, failed, not run; `reason` says why unless passed.
 
     `processor` is what it ran on, `in_use` what each library used of it, in the library's words;
@@ -62,19 +63,10 @@ class Result:
     """
 
     id: str
-    torch: str
-    python: str
-    binding: str
-    compiler: str
-    cuda: str
     packages: str
-    suite: str
     tier: str
     reason_for_row: str
     key: str
-    level: str = HOST
-    system: str = HOST
-    platform: str = HOME
     emulator: str = ""
     libc: str | None = None
     status: str = NOT_RUN
@@ -131,25 +123,26 @@ def read(folder: Path, name: str) -> Result | None:
     if value is None:
         return None
     try:
-        tests = value.pop("tests")
-        return Result(
-            **{
-                **value,
-                "tests": Counts(
-                    **{
-                        **tests,
-                        "failures": tuple(tests["failures"]),
-                        "skips": tuple((reason, count) for reason, count in tests["skips"]),
-                    }
-                )
-                if tests
-                else None,
-                "oracle": tuple(OracleError(**error) for error in value["oracle"]),
-                "speed": tuple(Speed(**speed) for speed in value["speed"]),
-            }
-        )
+        return from_json(value)
     except (KeyError, TypeError):
         return None
+
+
+def from_json(value: Mapping[str, Any]) -> Result:
+    """The result of which write() wrote these values."""
+    tests = value["tests"]
+    if tests is not None:
+        skips = tuple((reason, count) for reason, count in tests["skips"])
+        tests = Counts(**{**tests, "failures": tuple(tests["failures"]), "skips": skips})
+    return Result(**{**value, "tests": tests, **measured(value)})
+
+
+def measured(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The errors and speeds among the values of a result, or of a record's row."""
+    return {
+        "oracle": tuple(OracleError(**error) for error in value["oracle"]),
+        "speed": tuple(Speed(**speed) for speed in value["speed"]),
+    }
 
 
 def begin(row: Row, key: str = "", processor: dict[str, Any] | None = None) -> Result:

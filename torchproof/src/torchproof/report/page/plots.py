@@ -90,13 +90,7 @@ def oracle(results: Iterable[Result]) -> Plot | None:
     def draw(axes: Axes) -> None:
         for at, key in enumerate(keys):
             shown = [max(ulp, SMALLEST_ULP) for ulp in groups[key]]
-            axes.plot(
-                shown,
-                [at] * len(shown),
-                MARKERS[key[1]],
-                color=COLOURS[key[1]],
-                alpha=0.75,
-            )
+            axes.plot(shown, [at] * len(shown), MARKERS[key[1]], color=COLOURS[key[1]], alpha=0.75)
         axes.set_xscale("log")
         axes.set_yticks(range(len(keys)), [_label(*key) for key in keys])
         axes.invert_yaxis()

@@ -1,109 +1,45 @@
 """A made-up run that holds every kind of row, for looking at the page without an hour of tests."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 from torchproof.files import kernels_hash, write_json
 from torchproof.machine.sample_processors import AMX, ZEN4
-from torchproof.report.proofs import Proof, ProvenRow, Record
-from torchproof.rows.results import FAILED, NOT_RUN, PASSED, Counts, OracleError, Result, Speed
+from torchproof.report.proofs import ProvenRow, Record, proof_from_json
+from torchproof.rows.results import FAILED, NOT_RUN, Counts, Result, from_json
 
+LIBRARIES = ("decay", "ATen", "oneDNN")
 IN_USE = {
     "host": ("avx512", "AVX512", "AVX10.1 and AMX with bfloat16 and 8-bit integer support"),
     "avx2": ("avx2", "AVX2", "AVX2"),
 }
-SHA256 = "5f2b51cbab36a3e5" * 4
-WHEEL = "decay-0.1.0-py3-none-linux_x86_64.whl"
-TIMED = (("cell 16x32x128", 1.9), ("sequence 64x16x32x128", 2.4), ("sequence 64x1x256x512", 3.1))
-
-
-def audit(name: str) -> dict[str, Any]:
-    """An audit with a rule of each outcome."""
-    return {
-        "libraries": [
-            {
-                "name": f"{name}/decay/lib/libdecay.so",
-                "findings": [
-                    {
-                        "rule": "glibc-ceiling",
-                        "status": "passed",
-                        "found": "GLIBC_2.14",
-                        "expected": "at most 2.34",
-                    },
-                    {
-                        "rule": "rpath",
-                        "status": "failed",
-                        "found": "/a/very/long/build/directory/that/must/not/widen/the/page/of/it",
-                        "expected": "none",
-                    },
-                    {
-                        "rule": "cuda-architectures",
-                        "status": "not run",
-                        "found": "",
-                        "expected": "nothing declared",
-                    },
-                ],
-            }
-        ]
-    }
+# What does not differ between rows, records and cells.
+SAMPLE: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
 def row(
-    torch: str,
-    python: str,
-    binding: str = "stable",
-    compiler: str = "g++-12",
-    level: str = "host",
+    torch: str, python: str, binding: str = "stable", compiler: str = "g++-12", level: str = "host"
 ) -> Result:
     """A row that passed."""
     name = f"torch{torch}-py{python}-{binding}-{compiler}-cpu"
     name += f"-{level}" if level != "host" else ""
-    return Result(
-        id=name,
-        torch=torch,
-        python=python,
-        binding=binding,
-        compiler=compiler,
-        cuda="cpu",
-        packages="cpu" if torch == "2.13.0" else "stubbed",
-        suite="core",
-        tier="pr",
-        reason_for_row="",
-        key="sample",
-        level=level,
-        processor=AMX.to_json(),
-        in_use={**dict(zip(("decay", "ATen", "oneDNN"), IN_USE[level], strict=True)), "MKL": None},
-        status=PASSED,
-        finished="2026-01-01T00:00:00+00:00",
-        artifact={
-            "name": f"{binding}-{compiler}-cpu",
-            "torch": "2.13.0",
-            "wheel": WHEEL,
-            "sha256": SHA256,
-            "bytes": 155_000,
-            "seconds": 8.25,
-            "path": WHEEL,
-        },
-        tests=Counts(1102, 0, 2, (), (("no CUDA device", 2),)),
-        oracle=tuple(
-            OracleError(backend, dtype, "odd sizes", ulp, 2.5)
-            for backend, dtype, ulp in (
-                ("fused", "float32", 1.75),
-                ("fused", "float64", 2.0),
-                ("fused", "bfloat16", 0.5),
-                ("aten", "float32", 2.5),
-            )
-        ),
-        speed=tuple(
-            Speed(case, backend, "float32", 100.0 / ratio / factor, 100.0)
-            for case, ratio in TIMED
-            for backend, factor in (("fused", 1.0), ("aten", 0.6))
-        ),
-        audit=audit(WHEEL),
-        seconds={"environment": 1.2, "build": 8.25, "tests": 31.0},
-        logs={"tests": f"logs/{name}/tests.log"},
-    )
+    of_row = {
+        "id": name,
+        "torch": torch,
+        "python": python,
+        "binding": binding,
+        "compiler": compiler,
+        "level": level,
+        "packages": "cpu" if torch == "2.13.0" else "stubbed",
+        "reason_for_row": "",
+        "processor": AMX.to_json(),
+        "in_use": {**dict(zip(LIBRARIES, IN_USE[level], strict=True)), "MKL": None},
+        "artifact": {"name": f"{binding}-{compiler}-cpu", **SAMPLE["row"]["artifact"]},
+        "logs": {"tests": f"logs/{name}/tests.log"},
+    }
+    return from_json({**SAMPLE["row"], **of_row})
 
 
 def results() -> tuple[Result, ...]:
@@ -145,19 +81,7 @@ def results() -> tuple[Result, ...]:
 
 def records() -> tuple[Record, ...]:
     """Proofs of both processors, one older than the kernels."""
-    current = Proof(
-        commit="0123456789abcdef",
-        date="2026-01-01",
-        kernels=kernels_hash(),
-        torch=("2.13.0",),
-        python=("3.11",),
-        compilers=("g++-12", "clang++-14"),
-        bindings=("stable", "native"),
-        levels={"host": 6, "avx2": 2},
-        tests=9000,
-        skipped=12,
-        not_run={},
-    )
+    current = proof_from_json({**SAMPLE["proof"], "kernels": kernels_hash()})
     stable = ProvenRow(
         torch="2.13.0",
         python="3.11",
@@ -197,28 +121,7 @@ def write(folder: Path) -> None:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text("1102 passed in 31.00s <&>\n" * 40, encoding="utf-8")
     torches = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0"]
-    loads = ("every symbol is there", "")
-    cells = [_cell(torch, "loads", "works", *loads) for torch in torches[1:]]
-    cells.insert(0, _cell(torches[0], "aborts", "refuses", "undefined symbol: aoti", "no symbol"))
+    cells = [{"torch": torch, **SAMPLE["loads"]} for torch in torches[1:]]
+    cells.insert(0, {"torch": torches[0], **SAMPLE["aborts"]})
     wheels = [{"name": name, "cells": cells} for name in ("stable", "native-torch2.13")]
     write_json(folder / "grid.json", {"torches": torches, "wheels": wheels})
-
-
-def _cell(torch: str, library: str, package: str, reason: str, message: str) -> dict[str, Any]:
-    """A cell of the grid, in which both were to load."""
-
-    def trial(outcome: str, predicted: str) -> dict[str, Any]:
-        return {
-            "predicted": predicted,
-            "reason": reason,
-            "outcome": outcome,
-            "message": message,
-            "name": "decay/libdecay.so",
-        }
-
-    return {
-        "torch": torch,
-        "as_predicted": library == "loads",
-        "libraries": [trial(library, "loads")],
-        "package": trial(package, "works"),
-    }
