@@ -45,14 +45,9 @@ class Verdict:
 def resolve(
     elf: Elf, facts: Facts, torch: Torch, built_on: str | None, siblings: Iterable[Path] = ()
 ) -> Verdict:
-    """Say what happens when a library is loaded into one torch.
+    """Say what happens when a library is loaded into one torch, beside `siblings` of its package.
 
-    Args:
-        elf: the library.
-        facts: its facts.
-        torch: the installation.
-        built_on: the torch series whose headers it was compiled against; None when nobody says.
-        siblings: libraries that are installed with it.
+    `built_on` is the torch series whose headers it was compiled against; None when nobody says.
     """
 
     def verdict(outcome: Outcome, reason: str, missing: Iterable[str] = ()) -> Verdict:

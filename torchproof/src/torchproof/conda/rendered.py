@@ -40,9 +40,7 @@ class Output:
 def render(platform: str, extra: Iterable[Path] = ()) -> list[RenderedVariant]:
     """Every output of every variant, each once, the order of the recipe kept.
 
-    Args:
-        platform: conda's name of it, "linux-64".
-        extra: variant files whose values replace those of the recipe's own.
+    The values of the variant files in `extra` replace those of the recipe's own.
     """
     chosen = PlatformConfig(
         target_platform=platform, build_platform=platform, host_platform=platform

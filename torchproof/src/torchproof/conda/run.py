@@ -149,9 +149,10 @@ def not_run(session: Session) -> list[str]:
         found.append("the CUDA package: there is no nvcc on this machine")
     else:
         built = package_builder.LOCAL_ARCHITECTURES
-        left = [name for name in session.architectures if name not in built.split(";")]
-        found.append(
-            f"the CUDA package for {', '.join(left)}: built here for {built} alone, which is quick"
-        )
-        found.append("the CUDA package on a GPU: installed and tested here on the CPU")
+        every = session.matrix.architectures(session.cuda)
+        left = ", ".join(name for name in every if name not in built.split(";"))
+        found += [
+            f"the CUDA package for {left}: built here for {built} alone, which is quick",
+            "the CUDA package on a GPU: installed and tested here on the CPU",
+        ]
     return found

@@ -81,12 +81,6 @@ class Session:
         return self.tools.nvcc.release if self.tools.nvcc else None
 
     @property
-    def architectures(self) -> tuple[str, ...]:
-        """Those the CUDA package is released for, as matrix.toml has them for this toolkit."""
-        rows = (row for row in self.matrix.cuda if row.version == self.cuda)
-        return next((row.architectures for row in rows), ())
-
-    @property
     def channels(self) -> tuple[Path, ...]:
         """What is installed from."""
         return (self.context.output, self.channel.folder)

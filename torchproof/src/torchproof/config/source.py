@@ -59,11 +59,7 @@ def read_table(
 ) -> Table:
     """One table as a dataclass; a string stands for a list of one.
 
-    Args:
-        kind: the dataclass.
-        values: what the table holds.
-        line: of the table.
-        at: the lines of its keys, where they have lines of their own.
+    `line` is the table's, and `at` has those of its keys, where they have lines of their own.
     """
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]  # TypeVar of dataclasses
     types = typing.get_type_hints(kind)

@@ -27,10 +27,7 @@ class Diagnosis:
 def diagnose(text: str, here: Here, package: str | None = None) -> Diagnosis | None:
     """The diagnosis of a message, or of a symbol alone; None when no row of the table fits.
 
-    Args:
-        text: the message, with as much around it as there is.
-        here: the environment it is from.
-        package: the distribution it is about; read from the message when None.
+    It is about `package`, or, when that is None, about the one that the message names.
     """
     text = text.strip()
     if BARE_SYMBOL.fullmatch(text):

@@ -213,11 +213,7 @@ class Maker:
     def make(self, torch: str, python: Interpreter, packages: str, log: Path) -> Environment:
         """The environment of a torch and a CPython; made again when absent, old or incomplete.
 
-        Args:
-            torch: the release, "2.13.0".
-            python: the interpreter it is made from.
-            packages: "stubs" or "real", see `matrix.toml`.
-            log: where the installers' output is appended.
+        `packages` is "stubs" or "real", as in `matrix.toml`.
         """
         emulation = python.emulation
         odd = "" if python.system == HOST else f"-{python.system}"

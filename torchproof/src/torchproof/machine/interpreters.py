@@ -34,17 +34,7 @@ VERSION = re.compile(r'^#define\s+PY_VERSION\s+"((\d+\.\d+)[^"]*)"', re.MULTILIN
 
 
 def fetch(name: str, platform: config.Emulator, target: Path, scratch: Path) -> Path:
-    """The CPython of a series, unpacked so that it runs where it is.
-
-    Args:
-        name: the series, "3.14".
-        platform: this machine's.
-        target: the folder it is put in.
-        scratch: a folder for the packages.
-
-    Raises:
-        NotOffered: there is no such package, or apt or patchelf is missing.
-    """
+    """The CPython of a series, "3.14", unpacked so that it runs where it is, on this platform."""
     program = debian.unpack_cpython(name, platform, target, scratch)
     return settle(program, target / "lib" / platform.triplet / platform.loader)
 
@@ -81,12 +71,7 @@ def settle(program: Path, loader: Path) -> Path:
 def build(name: str, source: Path, target: Path, scratch: Path, root: Path | None = None) -> Path:
     """The CPython of a series, built from a source tree; a free-threaded one by its "t".
 
-    Args:
-        name: the series, "3.14t".
-        source: the tree.
-        target: the prefix it is installed in.
-        scratch: a folder for the build.
-        root: whose headers and libraries it is compiled against; None for this machine's own.
+    It is compiled against the headers and libraries of `root`; of this machine where that is None.
     """
     header = source / "Include" / "patchlevel.h"
     found = VERSION.search(header.read_text(encoding="utf-8")) if header.is_file() else None

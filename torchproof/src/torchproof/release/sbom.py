@@ -64,12 +64,7 @@ def embed(wheel: Path, target: Path) -> Path:
 
 
 def document(wheel: Path, *, hashed: bool = True) -> str:
-    """The bill of materials as CycloneDX JSON; the same wheel gives the same text.
-
-    Args:
-        wheel: what it describes.
-        hashed: whether it names the wheel's own hash.
-    """
+    """The bill of materials as CycloneDX JSON, with the wheel's own hash where `hashed`."""
     contents = inspect(wheel)
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, contents.sha256))
     bom.metadata.timestamp = datetime.datetime.fromtimestamp(

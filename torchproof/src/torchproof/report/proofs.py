@@ -185,12 +185,7 @@ def record(
 ) -> Path:
     """Write which rows have passed on a processor, beside those of other runs; returns the file.
 
-    Args:
-        tier: that the rows are of.
-        results: what came of them.
-        on: the processor.
-        commit: of the sources.
-        whole: whether they are all rows of the tier, which has then passed, too.
+    `whole`: they are all rows of the tier, which has then passed, too.
     """
     failed = [result.id for result in results if result.status == FAILED]
     passed = [result for result in results if result.status == PASSED]

@@ -40,18 +40,17 @@ SPEED_LIMIT_S = 300.0
 RACE_S = 0.4
 # How many times as long a phase may take under an emulator.
 EMULATED = 8
+# The suite records properties, which xunit2, the default, has no place for.
+XUNIT1 = "--override-ini=junit_family=xunit1"
 
 # What CPython's faulthandler prints for a signal that ends a test worker.
-FATAL = re.compile(
-    r"Fatal Python error: (Aborted|Segmentation fault|Illegal instruction|Bus error)"
-)
 SIGNALS = {
     "Aborted": "SIGABRT",
     "Segmentation fault": "SIGSEGV",
     "Illegal instruction": "SIGILL",
     "Bus error": "SIGBUS",
 }
-
+FATAL = re.compile(f"Fatal Python error: ({'|'.join(SIGNALS)})")
 
 # What shows that the extension loads, and what each library then uses of the processor.
 PROBE = """
@@ -203,10 +202,9 @@ class RowRun:
         except Exception as error:  # a fault of the tool's own must not cost the other rows
             self._keep(status=FAILED, reason=f"{self.phase}: {type(error).__name__}: {error}")
 
-    def _environment(self) -> Environment:
-        return self._environment_of(self.placed.row.torch, self.placed.row.packages)
-
-    def _environment_of(self, torch: str, packages: str) -> Environment:
+    def _environment(self, torch: str = "", packages: str = "") -> Environment:
+        """By default the one that the row runs in."""
+        torch, packages = torch or self.placed.row.torch, packages or self.placed.row.packages
         python = self.placed.python
         assert python is not None
         return self.tools.environments(
@@ -241,7 +239,7 @@ class RowRun:
         return known
 
     def _make(self, wanted: Recipe, compiler: CompilerFound) -> Artifact:
-        on = self._environment_of(wanted.torch, "stubs")
+        on = self._environment(wanted.torch, "stubs")
         return self.tools.builder.build(wanted, compiler, on, self._log("build"))
 
     def _install(self, environment: Environment, artifact: Artifact) -> None:
@@ -294,14 +292,7 @@ class RowRun:
             ended = self._pytest(
                 environment,
                 [str(ROOT / path) for path in suite.paths],
-                [
-                    *suite.arguments,
-                    f"--junitxml={junit}",
-                    # The suite records properties, which xunit2, the default, has no place for.
-                    "--override-ini=junit_family=xunit1",
-                    "-n",
-                    str(self.tools.workers),
-                ],
+                [*suite.arguments, f"--junitxml={junit}", XUNIT1, "-n", str(self.tools.workers)],
                 limit=limit,
                 env={"TORCHPROOF_ORACLE_JSON": str(oracle)},
             )

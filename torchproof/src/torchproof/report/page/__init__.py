@@ -98,12 +98,6 @@ def artifacts(results: Iterable[Result]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def crossload(folder: Path) -> dict[str, Any] | None:
-    """The grid of the project's own wheels; None where there is none."""
-    grid: dict[str, Any] | None = read_json(folder / "grid.json")
-    return grid
-
-
 def environment(folder: Path = HERE) -> Environment:
     """The templates of a folder, which may include those of this one."""
     return Environment(
@@ -118,14 +112,7 @@ def environment(folder: Path = HERE) -> Environment:
 def render(
     folder: Path, tier: str, results: Iterable[Result], records: Iterable[Record] = ()
 ) -> str:
-    """The page.
-
-    Args:
-        folder: where the logs and the cross-load grid lie.
-        tier: the tier that was run.
-        results: its rows.
-        records: what is known to have passed on which processor.
-    """
+    """The page of a tier's rows, with the logs and the grid in a folder, and what records prove."""
     results = tuple(results)
     passed = [result for result in results if result.status == PASSED]
     return (
@@ -150,7 +137,8 @@ def render(
             speed=plots.speed(results),
             project=project().name,
             external_checks=load().external_checks,
-            crossload=crossload(folder),
+            # The grid of the project's own wheels, where there is one.
+            crossload=read_json(folder / "grid.json"),
             campaigns=campaigns.read_all(),
             benchmark=BENCHMARK if (folder / BENCHMARK).is_file() else None,
         )
