@@ -19,7 +19,7 @@ from torchproof.audit.architectures import images_of
 from torchproof.audit.artifact import is_torch_library
 from torchproof.audit.elf_file import NotElfError
 from torchproof.audit.manylinux import glibc_of
-from torchproof.audit.policy import bounds
+from torchproof.audit.policy import oldest_systems
 from torchproof.audit.system_libraries import (
     find_library,
     library_folders,
@@ -428,4 +428,4 @@ def test_this_machine_is_its_own_ceiling(toolchain: Toolchain) -> None:
     ],
 )
 def test_the_oldest_systems_follow_from_the_policy(policy: str, systems: set[str]) -> None:
-    assert set(bounds().oldest_systems(glibc_of(policy))) == systems
+    assert set(oldest_systems(glibc_of(policy))) == systems

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from torchproof import config
 from torchproof.audit import manylinux, shims, symbols
 from torchproof.audit.elf import Elf
 from torchproof.audit.fatbin import DeviceCode
-from torchproof.audit.policy import Binding, Ceilings, bounds, newest
+from torchproof.audit.policy import Binding, Ceilings, newest, oldest_systems
 
 GCC = re.compile(r"GCC: \(.*?\) (\d+(?:\.\d+)+)")
 CLANG = re.compile(r"clang version (\d+(?:\.\d+)+)")
@@ -94,7 +95,7 @@ def derive(elf: Elf, name: str) -> Facts:
             cxxabi=newest(versions, "CXXABI"),
         ),
         manylinux=policy,
-        oldest_systems=bounds().oldest_systems(manylinux.glibc_of(policy)),
+        oldest_systems=oldest_systems(manylinux.glibc_of(policy)),
         cxx11_abi=_cxx11_abi(cxx, undefined),
         compiler=_compiler(elf.comments),
         comments=elf.comments,
@@ -147,6 +148,6 @@ def _compiler(comments: tuple[str, ...]) -> Compiler | None:
 
 
 def _cuda_releases(device_code: DeviceCode) -> tuple[str, ...]:
-    by_ptx = {row.ptx: row.release for row in bounds().nvcc.values()}
+    by_ptx = {ptx: release for release, ptx in config.audit().ptx.items()}
     from_ptx = {by_ptx[image.isa] for image in device_code.images if image.isa in by_ptx}
     return tuple(sorted(from_ptx | set(device_code.releases), key=Version))

@@ -11,6 +11,7 @@ from packaging.version import Version
 from torchproof import config
 
 CPU = "cpu"
+CXX20 = 20
 
 Binding = Literal["stable", "native", "none"]
 
@@ -65,81 +66,40 @@ class Policy:
     exports: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Floor:
-    """The oldest compilers that are fit for a C++ standard."""
-
-    cxx: int
-    gcc: str
-    clang: str
-
-
-@dataclass(frozen=True)
-class Nvcc:
-    """A CUDA release: the PTX ISA it writes and the newest host compilers it accepts (majors)."""
-
-    release: str
-    ptx: str | None
-    gcc: int
-    clang: int
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The facts that name versions."""
-
-    gcc_abi: str
-    abi3: str
-    cxx11_abi_since: str
-    ceilings: Ceilings
-    cxx: dict[str, int]  # torch series -> C++ standard
-    floors: dict[int, Floor]
-    nvcc: dict[str, Nvcc]
-    distributions: dict[str, dict[str, str]]  # name -> release -> its glibc
-
-    def floor(self, torch: str) -> Floor:
-        """The compilers fit for a torch series; one not listed counts as its neighbour below."""
-        known = sorted(self.cxx, key=Version)
-        below = [series for series in known if Version(series) <= Version(torch)] or known[:1]
-        return self.floors[self.cxx[below[-1]]]
-
-    def oldest_systems(self, glibc: str | None) -> tuple[str, ...]:
-        """The oldest release of each distribution whose C library is new enough."""
-        if glibc is None:
-            return ()
-        fit = {
-            name: [release for release, has in releases.items() if Version(has) >= Version(glibc)]
-            for name, releases in self.distributions.items()
-        }
-        return tuple(f"{name} {min(found, key=Version)}" for name, found in fit.items() if found)
-
-
 @lru_cache(maxsize=1)
-def bounds() -> Bounds:
+def known() -> config.Known:
     """The facts, as the project in the working directory adds to them; without one, as they are."""
-    return combine(config.load() if config.PATH.is_file() else config.known(), config.audit())
+    return config.load() if config.PATH.is_file() else config.known()
 
 
-def combine(known: config.Known, audit: config.Audit) -> Bounds:
-    """Torch, compilers, CUDA and the section `[audit]`, as the audit needs them."""
-    families = {"g++": "gcc", "clang++": "clang"}
-    cxx20 = {families[row.name]: str(row.cxx20) for row in known.compilers}
-    return Bounds(
-        gcc_abi=audit.gcc_abi,
-        abi3=audit.abi3,
-        cxx11_abi_since=audit.cxx11_abi_since,
-        ceilings=Ceilings(**asdict(audit.ceilings)),
-        cxx={release.series: release.cxx for release in known.torch},
-        floors={17: Floor(17, **asdict(audit.cxx17)), 20: Floor(20, **cxx20)},
-        nvcc={
-            row.version: Nvcc(row.version, audit.ptx.get(row.version), row.gxx, row.clangxx)
-            for row in known.cuda
-        },
-        distributions=audit.distributions,
-    )
+def floor(torch: str, family: str) -> tuple[int, str]:
+    """The C++ standard of a torch series' headers, and the first gcc or clang that is fit for it.
+
+    A series that is not listed counts as its neighbour below.
+    """
+    releases = known().torch
+    below = [r for r in releases if Version(r.series) <= Version(torch)] or releases[:1]
+    cxx = below[-1].cxx
+    if cxx < CXX20:
+        floors = config.audit().cxx17
+        return cxx, floors.gcc if family == "gcc" else floors.clang
+    program = {"gcc": "g++", "clang": "clang++"}[family]
+    return cxx, next(str(row.cxx20) for row in known().compilers if row.name == program)
+
+
+def oldest_systems(glibc: str | None) -> tuple[str, ...]:
+    """The oldest release of each distribution whose C library is new enough."""
+    if glibc is None:
+        return ()
+    fit = {
+        name: [release for release, has in releases.items() if Version(has) >= Version(glibc)]
+        for name, releases in config.audit().distributions.items()
+    }
+    return tuple(f"{name} {min(found, key=Version)}" for name, found in fit.items() if found)
 
 
 def default_policy() -> Policy:
     """What any torch extension is held to when no row declares more: the project's `[audit]`."""
     audit = config.audit()
-    return Policy(ceilings=bounds().ceilings, needed=audit.needed, exports=audit.exports)
+    ceilings = Ceilings(**asdict(audit.ceilings))
+    return Policy(ceilings=ceilings, needed=audit.needed, exports=audit.exports)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
+from torchproof import config
 from torchproof.audit import abi3, elf, facts
 from torchproof.audit.artifact import is_torch_library, opened
-from torchproof.audit.policy import bounds
 from torchproof.release.version import ReleaseError
 
 
@@ -53,7 +53,7 @@ def measured(wheel: Path) -> str:
         (member,) = artifact.members
         library = elf.read(member.path)
         derived = facts.derive(library, member.name)
-        verdict = abi3.check(library, bounds().abi3)
+        verdict = abi3.check(library, config.audit().abi3)
     return f"{_python(derived.python, sound=verdict.sound)}-{derived.manylinux}"
 
 
@@ -61,6 +61,6 @@ def _python(found: str, *, sound: bool) -> str:
     if found == "none" and sound:
         return "py3-none"
     if found == "abi3" and sound:
-        return f"cp{bounds().abi3.replace('.', '')}-abi3"
+        return f"cp{config.audit().abi3.replace('.', '')}-abi3"
     interpreter = found.replace("cpython-", "cp")
     return f"{interpreter}-{interpreter}"

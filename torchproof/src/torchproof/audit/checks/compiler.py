@@ -2,8 +2,9 @@
 
 from packaging.version import Version
 
+from torchproof import config
 from torchproof.audit.outcome import Outcome, Subject, judged, not_run
-from torchproof.audit.policy import CPU, bounds
+from torchproof.audit.policy import CPU, floor, known
 
 NO_TORCH = "nothing says which torch it was built on (--torch)"
 
@@ -19,7 +20,7 @@ def cxx11_abi(subject: Subject) -> Outcome:
     torch = policy.torch or subject.artifact.torch or policy.target or subject.facts.lowest_torch
     if torch is None:
         return not_run(written, NO_TORCH)
-    expected = Version(torch) >= Version(bounds().cxx11_abi_since)
+    expected = Version(torch) >= Version(config.audit().cxx11_abi_since)
     return judged(found == expected, written, f"{int(expected)}, as torch {torch}")
 
 
@@ -30,8 +31,8 @@ def compiler_abi(subject: Subject) -> Outcome:
         return not_run("no compiler named", "the .comment section names none")
     if compiler.family != "gcc":
         return not_run(str(compiler), "it was not made by GCC")
-    floor = bounds().gcc_abi
-    return judged(Version(compiler.version) >= Version(floor), str(compiler), f"gcc >= {floor}")
+    oldest = config.audit().gcc_abi
+    return judged(Version(compiler.version) >= Version(oldest), str(compiler), f"gcc >= {oldest}")
 
 
 def compiler_floor(subject: Subject) -> Outcome:
@@ -46,9 +47,8 @@ def compiler_floor(subject: Subject) -> Outcome:
     headers = torch or subject.facts.lowest_torch
     if headers is None:
         return not_run(str(compiler), NO_TORCH)
-    floor = bounds().floor(headers)
-    oldest = floor.gcc if compiler.family == "gcc" else floor.clang
-    expected = f"{compiler.family} >= {oldest}: torch {headers} is C++{floor.cxx}"
+    cxx, oldest = floor(headers, compiler.family)
+    expected = f"{compiler.family} >= {oldest}: torch {headers} is C++{cxx}"
     return judged(Version(compiler.version) >= Version(oldest), str(compiler), expected)
 
 
@@ -60,10 +60,10 @@ def nvcc_host(subject: Subject) -> Outcome:
     if facts.compiler is None:
         return not_run("no compiler named", "the .comment section names none")
     releases = [declared] if declared not in {None, CPU} else list(facts.cuda_releases)
-    known = [bounds().nvcc[release] for release in releases if release in bounds().nvcc]
-    if not known:
+    rows = [row for release in releases for row in known().cuda if row.version == release]
+    if not rows:
         return not_run(str(facts.compiler), "its CUDA release is not in matrix.toml")
-    row = min(known, key=lambda nvcc: nvcc.gcc)
-    newest = row.gcc if facts.compiler.family == "gcc" else row.clang
-    expected = f"{facts.compiler.family} <= {newest} for CUDA {row.release}"
+    row = min(rows, key=lambda each: each.gxx)
+    newest = row.gxx if facts.compiler.family == "gcc" else row.clangxx
+    expected = f"{facts.compiler.family} <= {newest} for CUDA {row.version}"
     return judged(Version(facts.compiler.version).major <= newest, str(facts.compiler), expected)

@@ -2,9 +2,9 @@
 
 from packaging.version import Version
 
+from torchproof import config
 from torchproof.audit import abi3
 from torchproof.audit.outcome import Outcome, Subject, judged, listed, not_run
-from torchproof.audit.policy import bounds
 
 
 def python_abi3(subject: Subject) -> Outcome:
@@ -16,7 +16,7 @@ def python_abi3(subject: Subject) -> Outcome:
     if python != "abi3" and not wheel:
         return not_run(python, "it does not claim abi3")
     levels = [f"3.{tag.interpreter.removeprefix('cp3')}" for tag in wheel]
-    baseline = max(levels, key=Version, default=bounds().abi3)
+    baseline = max(levels, key=Version, default=config.audit().abi3)
     verdict = abi3.check(subject.elf, baseline)
     found = f"uses CPython {verdict.computed}"
     if verdict.foreign:
