@@ -31,12 +31,12 @@ from torchproof.grid.trials import (
     LibraryTrial,
     PackageTrial,
 )
-from torchproof.grid.wheel_file import Wheel, read_wheel
+from torchproof.grid.wheel_file import GridError, Wheel, read_wheel
 from torchproof.machine.environments import Environment
-from torchproof.machine.inventory import CompilerFound
+from torchproof.machine.inventory import CompilerFound, Interpreter
 from torchproof.machine.processes import Processes
 
-from torchproof import cli, config
+from torchproof import cli, config, terminal
 
 if TYPE_CHECKING:
     from conftest import Toolchain
@@ -289,6 +289,15 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     with ZipFile(empty, "w") as archive:
         archive.writestr("empty-1.dist-info/METADATA", METADATA.format(name="empty", more=""))
     good = make_wheel(tmp_path, "good", "")
+    folder = tmp_path / "folder-1-py3-none-any.whl"
+    folder.mkdir()
+    plain = tmp_path / "plain-1-py3-none-any.whl"
+    with ZipFile(plain, "w") as archive:
+        archive.writestr("plain/__init__.py", "")
+    bytes_ = tmp_path / "bytes-1-py3-none-any.whl"
+    with ZipFile(bytes_, "w") as archive:
+        archive.writestr("bytes-1.dist-info/METADATA", b"\xff")
+    unmet = make_wheel(tmp_path, "unmet", "", "Requires-Dist: torch ><3\n")
     listed = tmp_path / "list.toml"
     listed.write_text("wheels = [\n  { wheel = 'decay==1', smok = '' },\n]\n")
     for arguments, sentence in (
@@ -296,6 +305,10 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         ([str(damaged)], "is no wheel: File is not a zip file"),
         ([str(tmp_path / "decay.whl")], "is no wheel: Invalid wheel filename"),
         ([str(empty)], "holds no package to import"),
+        ([str(folder)], "cannot be read: Is a directory; name a wheel"),
+        ([str(plain)], "is no wheel: it holds 0 files *.dist-info/METADATA"),
+        ([str(bytes_)], "is no wheel: METADATA is not UTF-8"),
+        ([str(unmet)], "has an invalid Requires-Dist: Expected semicolon"),
         ([str(good), "--torch", "1.0"], "--torch: '1.0' is none of 2.9, 2.10"),
         ([str(good), "--python", "2.7"], "--python: no CPython 2.7 on this machine"),
         ([str(listed)], "line 2: unknown key 'smok'"),
@@ -307,6 +320,38 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         assert output.startswith("error: ")
         assert output.count("\n") == 1
         assert sentence in output
+
+
+def test_a_torch_without_a_wheel_for_the_python_names_those_that_it_has_one_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    old = Interpreter(Path("/usr/bin/python3.9"), "3.9.18")
+    session = command.GridSession(
+        SimpleNamespace(python="3.9"),  # type: ignore[arg-type]  # stand-in
+        config.known(),
+        SimpleNamespace(running=old, python=lambda _: old),  # type: ignore[arg-type]  # stand-in
+        Processes(),
+        terminal.console(),
+    )
+    with pytest.raises(config.ConfigError, match=r"none of 2\.13 has .* CPython 3\.9: .*3\.11"):
+        session.releases(["2.13"])
+    new = SimpleNamespace(python=lambda _: replace(old, version="3.15.0"))
+    newer = replace(session, machine=new)  # type: ignore[arg-type]  # stand-in
+    assert newer.releases(["2.10", "2.15"]) == [config.known().torch[-1].version]
+    assert "torch 2.10.0 has no wheel for CPython 3.15: left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "system"), [(b"MZ" + bytes(99), "Windows"), (b"\xcf\xfa\xed\xfe", "macOS")]
+)
+def test_a_wheel_of_another_system_is_no_pure_python(
+    environment: Environment, tmp_path: Path, content: bytes, system: str
+) -> None:
+    library = tmp_path / "op.so"
+    library.write_bytes(content)
+    wheel = read_wheel(make_wheel(tmp_path, "decay", "", "", library))
+    with pytest.raises(GridError, match=f"op.so, a (Mach-O )?library of {system}"):
+        predict.libraries(wheel, environment)
 
 
 def test_a_list_names_wheels_and_how_they_are_used(tmp_path: Path) -> None:

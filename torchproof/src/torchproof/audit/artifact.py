@@ -23,6 +23,10 @@ class ArtifactError(TorchproofError):
     """The file cannot be audited; the message says what was expected, what came and what to do."""
 
 
+class NoLibraryError(ArtifactError):
+    """It holds no library, of Linux or any other system."""
+
+
 # torch's own libraries, also under the names that auditwheel gives to grafted ones.
 TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)(?:[_-][\w-]+)?(?:\.[0-9a-f]{8})?\.so[.\d]*")
 LIBRARY = re.compile(r".+\.so(?:\..*)?")
@@ -131,10 +135,9 @@ def _libraries(root: Path, artifact: Path) -> tuple[Member, ...]:
     )
     if not members:
         others = ((f, _other_format(f)) for f in sorted(root.rglob("*")) if f.is_file())
-        named = (f", but {_shown(f.name)}, {other}" for f, other in others if other)
-        raise ArtifactError(
-            f"{artifact} holds no ELF shared library{next(named, '')}; there is nothing to audit"
-        )
+        named = next((f", but {_shown(f.name)}, {other}" for f, other in others if other), "")
+        kind = ArtifactError if named else NoLibraryError
+        raise kind(f"{artifact} holds no ELF shared library{named}; there is nothing to audit")
     return members
 
 

@@ -86,16 +86,23 @@ class GridSession:
     def releases(self, names: list[str]) -> list[str]:
         """The torches to try, those with a wheel for this Python."""
         python = config.series(self.python.version)
-        found = []
+        found, others = [], []
         for name in names or [release.version for release in self.matrix.torch]:
             named = [r for r in self.matrix.torch if name in (r.version, r.series)]
             if not named:
                 known = ", ".join(release.series for release in self.matrix.torch)
                 raise config.ConfigError(f"--torch: {name!r} is none of {known}")
             found += [release.version for release in named if python in release.every_python]
+            others += [release for release in named if python not in release.every_python]
         if not found:
+            fit = dict.fromkeys(each for release in others for each in release.every_python)
             raise config.ConfigError(
-                f"--torch: none of {', '.join(names)} has a wheel for {python}"
+                f"--torch: none of {', '.join(names) or 'the known ones'} has a wheel for CPython "
+                f"{python}: name one of {', '.join(fit)} with --python"
+            )
+        for release in others if names else ():
+            self.console.print(
+                f"torch {release.version} has no wheel for CPython {python}: left out"
             )
         return found
 

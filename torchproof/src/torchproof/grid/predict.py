@@ -5,6 +5,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 
 from torchproof.audit import ArtifactError, LibraryReport, audit
+from torchproof.audit.artifact import NoLibraryError
 from torchproof.audit.policy import default_policy
 from torchproof.audit.torches import find_torch
 from torchproof.config import series
@@ -20,9 +21,9 @@ def libraries(wheel: Wheel, environment: Environment) -> dict[str, LibraryReport
         policy = replace(policy, torch=series(wheel.built_on))
     try:
         report = audit(wheel.path, policy, [environment.site_packages])
+    except NoLibraryError:  # it is all Python
+        return {}
     except ArtifactError as error:
-        if "no ELF" in str(error):
-            return {}
         raise GridError(str(error)) from error
     return {found.name: found for found in report.libraries if found.verdicts}
 

@@ -12,7 +12,7 @@ from torchproof.grid import predict, second
 from torchproof.grid.trials import ABORTS, NOT_RUN, GridCell, LibraryTrial, PackageTrial
 from torchproof.grid.wheel_file import Wheel
 from torchproof.machine.environments import Environment, Installer, torch_requirements
-from torchproof.machine.processes import Processes
+from torchproof.machine.processes import Processes, reason_in
 
 LIMIT_S = 300.0
 PROBE = Path(__file__).with_name("probe.py")
@@ -55,7 +55,7 @@ class Prober:
                 env=self.installer.env,
             )
             if not ended.ok:
-                failure = f"cannot be installed: {ended.explain(LIMIT_S)}; see {log}"
+                failure = f"cannot be installed: {ended.explain(LIMIT_S)}{reason_in(log)}"
                 return Installed(wheel, site, failure)
         return Installed(wheel, site)
 

@@ -55,13 +55,24 @@ def read_wheel(path: Path) -> Wheel:
         name, *_ = parse_wheel_filename(path.name)
         with ZipFile(path) as archive:
             names = archive.namelist()
-            (metadata,) = (n for n in names if n.count("/") == 1 and n.endswith("/METADATA"))
-            headers = HeaderParser().parsestr(archive.read(metadata).decode())
+            metadata = [n for n in names if n.count("/") == 1 and n.endswith(".dist-info/METADATA")]
+            if len(metadata) != 1:
+                raise BadZipFile(f"it holds {len(metadata)} files *.dist-info/METADATA")
+            headers = HeaderParser().parsestr(archive.read(metadata[0]).decode())
         lines = headers.get_all("Requires-Dist") or []
         torch = [r for line in lines if (r := Requirement(line)).name == "torch" and _applies(r)]
     except FileNotFoundError as error:
         raise GridError(f"{path} does not exist; name a wheel, *.whl") from error
-    except (InvalidWheelFilename, InvalidRequirement, BadZipFile, ValueError, OSError) as error:
+    except UnicodeDecodeError as error:
+        raise GridError(
+            f"{path} is no wheel: its METADATA is not UTF-8; name one, *.whl"
+        ) from error
+    except OSError as error:
+        raise GridError(f"{path} cannot be read: {error.strerror}; name a wheel, *.whl") from error
+    except InvalidRequirement as error:  # of several lines
+        line = str(error).splitlines()[0]
+        raise GridError(f"{path} has an invalid Requires-Dist: {line}; build it again") from error
+    except (InvalidWheelFilename, BadZipFile, ValueError) as error:
         raise GridError(f"{path} is no wheel: {error}; name one, *.whl") from error
     packages = [n.split("/")[0] for n in names if n.count("/") == 1 and n.endswith("/__init__.py")]
     packages.sort(key=lambda package: canonicalize_name(package) != name)
