@@ -100,6 +100,30 @@ def test_a_tag_is_what_auditwheel_and_abi3info_say(
     assert found == f"its name says py3-none-linux_x86_64, auditwheel and abi3info say {measured}"
 
 
+@pytest.mark.parametrize(
+    ("library", "complaint"),
+    [
+        (b"", "holds no ELF shared library"),
+        (b"MZ" + bytes(200), "libdecay.so, a library of Windows"),
+        (b"\x7fELF" + bytes(100), "libdecay.so is no readable shared library"),
+    ],
+)
+def test_a_wheel_without_a_library_that_can_be_read_is_named(
+    library: bytes, complaint: str, tmp_path: Path
+) -> None:
+    path = small_wheel(tmp_path, "py3-none-linux_x86_64", library)
+    (found,) = hold(path)
+    assert path.name in found
+    assert complaint in found
+
+
+@pytest.mark.parametrize("name", ["decay.whl", "decay.tar.gz"])
+def test_a_file_with_a_name_of_no_distribution_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(ReleaseError, match=f"{name}.*; take it out"):
+        version.disagreements(tmp_path)
+
+
 def test_a_library_with_python_in_it_is_not_py3_none(tmp_path: Path, toolchain: Toolchain) -> None:
     source = 'extern "C" void* PyUnicode_AsUTF8(void*); void* f() { return PyUnicode_AsUTF8(0); }'
     code = toolchain.library("libdecay.so", source, "-nostdlib").read_bytes()

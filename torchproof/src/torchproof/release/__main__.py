@@ -13,6 +13,7 @@ from rich.table import Table
 
 from torchproof import config, terminal
 from torchproof.audit.apply_rules import audit
+from torchproof.audit.artifact import ArtifactError
 from torchproof.audit.policy import default_policy
 from torchproof.errors import TorchproofError
 from torchproof.files import write_atomically
@@ -92,9 +93,6 @@ def hold(wheel: Path) -> list[str]:
     if "linux" not in wheel.name:
         return []
     matrix = config.load()
-    objections = []
-    if (claimed := tags.claimed(wheel)) != (measured := tags.measured(wheel)):
-        objections.append(f"its name says {claimed}, auditwheel and abi3info say {measured}")
     policy = replace(
         default_policy(),
         binding="stable",
@@ -103,8 +101,16 @@ def hold(wheel: Path) -> list[str]:
         python="none",
         cuda="cpu",
     )
-    report = audit(wheel, policy)
-    objections += [f"it breaks the audit's rule {rule}" for rule in report.failed_rules()]
+    try:
+        report = audit(wheel, policy)
+        if report.unreadable:
+            return [*report.unreadable]
+        claimed, measured = tags.claimed(wheel), tags.measured(wheel)
+    except (ArtifactError, ReleaseError) as error:
+        return [str(error)]
+    objections = [f"it breaks the audit's rule {rule}" for rule in report.failed_rules()]
+    if claimed != measured:
+        objections.insert(0, f"its name says {claimed}, auditwheel and abi3info say {measured}")
     return objections
 
 

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import keepachangelog
-from packaging.utils import parse_sdist_filename, parse_wheel_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 
 from torchproof import config
 from torchproof.config import ROOT, project
@@ -79,8 +84,11 @@ def _check_changelog() -> None:
 
 
 def _of_file(path: Path) -> str | None:
-    if path.suffix == ".whl":
-        return parse_wheel_filename(path.name)[1].public
-    if path.name.endswith(".tar.gz"):
-        return str(parse_sdist_filename(path.name)[1])
+    try:
+        if path.suffix == ".whl":
+            return parse_wheel_filename(path.name)[1].public
+        if path.name.endswith(".tar.gz"):
+            return str(parse_sdist_filename(path.name)[1])
+    except (InvalidSdistFilename, InvalidWheelFilename) as error:
+        raise ReleaseError(f"{path.name}: {error}; take it out") from error
     return None
