@@ -126,7 +126,7 @@ def test_too_little_disk_is_told_before_anything_is_made(
     maker: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environments, "FREE_BYTES", 1 << 60)
-    with pytest.raises(EnvironmentFailed, match="free some space and run again with --resume"):
+    with pytest.raises(EnvironmentFailed, match="free some space and run this again"):
         make(maker, tmp_path)
     assert not (maker.folder / "count").exists()
 

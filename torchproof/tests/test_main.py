@@ -207,7 +207,8 @@ def test_a_list_says_once_what_is_missing_for_how_many_rows(
         (
             OSError(28, "No space left on device"),
             2,
-            "finished rows are kept: fix this, then continue with --resume",
+            "error: No space left on device; free some space and run this again; finished rows are "
+            "kept: continue with --resume",
         ),
     ],
     ids=["interrupt", "busy", "full disk"],

@@ -45,7 +45,7 @@ def test_a_limit_ends_the_command_and_its_children(tmp_path: Path) -> None:
         f"p = subprocess.Popen([sys.executable, '-c', {child!r}]);"
         "pathlib.Path('pid').write_text(str(p.pid)); time.sleep(60)"
     )
-    assert run(tmp_path, program, limit=2.0) == "passed its limit of 2 s"
+    assert run(tmp_path, program, limit=2.0) == "exceeded its limit of 2 s"
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 5
     while alive(pid) and time.monotonic() < deadline:

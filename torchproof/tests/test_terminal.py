@@ -34,6 +34,25 @@ def printed(say: Callable[[Console], object], console: Callable[..., Console] = 
     return output.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            PermissionError(13, "Permission denied", "/x/build"),
+            "/x/build: Permission denied; run this where you may read and write",
+        ),
+        (OSError(28, "No space left on device"), "No space left on device; free some space"),
+        (FileExistsError(17, "File exists", "/x"), "/x: File exists\n"),
+        (OSError("of no system call"), "of no system call\n"),
+        (config.ConfigError("line 2: wrong"), "line 2: wrong\n"),
+    ],
+)
+def test_an_error_is_a_sentence_with_a_remedy(error: Exception, message: str) -> None:
+    assert printed(lambda console: terminal.print_error(console, error)).startswith(
+        f"error: {message}"
+    )
+
+
 def failed() -> results.Result:
     matrix = config.load()
     machine = Machine(Interpreter(Path("python"), "3.11.7"), (), (), None, gpu=False)

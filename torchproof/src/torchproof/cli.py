@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from torchproof.errors import TorchproofError
+from torchproof.errors import TorchproofError, explain_error
 
 RUN = "torchproof.matrix"
 # As a shell reports a program that SIGPIPE has ended.
@@ -62,6 +62,6 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (TorchproofError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {explain_error(error)}", file=sys.stderr)
         return 2
     return code

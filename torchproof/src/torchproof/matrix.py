@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from torchproof import config, terminal
-from torchproof.errors import TorchproofError
+from torchproof.errors import TorchproofError, explain_error
 from torchproof.lock import BusyError
 from torchproof.machine import emulation
 from torchproof.machine.debian import NotOffered
@@ -199,8 +199,9 @@ def run_rows(
         return 2
     except OSError as error:
         console.print(
-            f"error: {error}; finished rows are kept: fix this, then continue with --resume",
+            f"error: {explain_error(error)}; finished rows are kept: continue with --resume",
             style="red",
+            soft_wrap=True,
         )
         return 2
 

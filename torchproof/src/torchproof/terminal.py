@@ -7,6 +7,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from torchproof.errors import explain_error
+
 
 def console(**options: Any) -> Console:
     """A console that prints text as it is: failure messages and ids of tests have brackets."""
@@ -14,8 +16,8 @@ def console(**options: Any) -> Console:
 
 
 def print_error(console: Console, error: object) -> None:
-    """One line, however long: what reads a log finds the sentence whole."""
-    console.print(f"error: {error}", style="red", soft_wrap=True)
+    """One line, however long: what reads a log finds the explain_error whole."""
+    console.print(f"error: {explain_error(error)}", style="red", soft_wrap=True)
 
 
 def table(*fixed: str, folded: Iterable[str] = (), **options: Any) -> Table:

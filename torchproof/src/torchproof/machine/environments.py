@@ -238,7 +238,7 @@ class Maker:
         if free < FREE_BYTES:
             raise EnvironmentFailed(
                 f"{free / 2**30:.1f} GiB of disk are free, an environment may need "
-                f"{FREE_BYTES >> 30} GiB: free some space and run again with --resume"
+                f"{FREE_BYTES >> 30} GiB: free some space and run this again"
             )
         made = self._make(path, torch, python, packages, log, lock)
         write_sealed(ready, {"key": key, "torch": made.torch, "flavour": made.flavour})

@@ -36,9 +36,9 @@ class CompletedCommand:
         return self.code == 0 and not self.timed_out
 
     def explain(self, limit: float | None = None) -> str:
-        """The end in words: "killed by SIGABRT", "exit status 2", "passed its limit of 60 s"."""
+        """The end in words: "killed by SIGABRT", "exit status 2", "exceeded its limit of 60 s"."""
         if self.timed_out and limit is not None:
-            return f"passed its limit of {limit:.0f} s"
+            return f"exceeded its limit of {limit:.0f} s"
         if self.code < 0:
             return f"killed by {signal.Signals(-self.code).name}"
         return f"exit status {self.code}"

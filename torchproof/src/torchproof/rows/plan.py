@@ -212,7 +212,10 @@ def select(rows: Iterable[Placed], choice: str) -> tuple[Placed, ...]:
         wanted.setdefault(key, set()).add(value)
     kept = tuple(placed for placed in rows if all(_is(placed.row, k, v) for k, v in wanted.items()))
     if not kept:
-        raise ConfigError(f"--select {choice} leaves none of the {len(rows)} rows of this tier")
+        raise ConfigError(
+            f"--select {choice} leaves none of the {len(rows)} rows of this tier, which "
+            "`torchproof list` shows"
+        )
     return kept
 
 

@@ -19,7 +19,7 @@ from torchproof.audit.findings import render, to_json
 from torchproof.audit.policy import Binding, Policy, default_policy
 from torchproof.audit.system_libraries import system_ceilings
 from torchproof.config import ROOT, Matrix, project, series
-from torchproof.errors import TorchproofError
+from torchproof.errors import TorchproofError, explain_error
 from torchproof.files import source_hash, text_hash
 from torchproof.machine import levels, processor
 from torchproof.machine.environments import KEEP_BYTECODE, Environment, Maker
@@ -196,7 +196,7 @@ class RowRun:
         try:
             yield
         except (TorchproofError, OSError) as error:
-            self._keep(status=FAILED, reason=f"{self.phase}: {error}")
+            self._keep(status=FAILED, reason=f"{self.phase}: {explain_error(error)}")
         except Stopped:
             raise
         except Exception as error:  # a fault of the tool's own must not cost the other rows
@@ -309,7 +309,8 @@ class RowRun:
         tests = self.result.tests
         if tests and tests.failed and not ended.timed_out:
             return f"{signal}{tests.failed} failed, first {tests.failures[0]}"
-        return f"{signal}{ended.explain(limit)}"
+        raised = "; raise `minutes` of the suite" if ended.timed_out else ""
+        return f"{signal}{ended.explain(limit)}{raised}"
 
     def _speed(self, environment: Environment) -> None:
         with self._timed("speed"):
