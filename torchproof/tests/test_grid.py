@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from torchproof.grid import __main__ as command
@@ -297,6 +297,11 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     bytes_ = tmp_path / "bytes-1-py3-none-any.whl"
     with ZipFile(bytes_, "w") as archive:
         archive.writestr("bytes-1.dist-info/METADATA", b"\xff")
+    broken = tmp_path / "broken-1-py3-none-any.whl"
+    with ZipFile(broken, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("broken-1.dist-info/METADATA", METADATA.format(name="broken", more=""))
+    start = 30 + len("broken-1.dist-info/METADATA")
+    broken.write_bytes(broken.read_bytes()[:start] + b"\xff" * 9 + broken.read_bytes()[start + 9 :])
     unmet = make_wheel(tmp_path, "unmet", "", "Requires-Dist: torch ><3\n")
     listed = tmp_path / "list.toml"
     listed.write_text("wheels = [\n  { wheel = 'decay==1', smok = '' },\n]\n")
@@ -307,7 +312,8 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         ([str(empty)], "holds no package to import"),
         ([str(folder)], "cannot be read: Is a directory; name a wheel"),
         ([str(plain)], "is no wheel: it holds 0 files *.dist-info/METADATA"),
-        ([str(bytes_)], "is no wheel: METADATA is not UTF-8"),
+        ([str(bytes_)], "is no wheel: its METADATA is not UTF-8"),
+        ([str(broken)], "is no wheel: Error -3 while decompressing data"),
         ([str(unmet)], "has an invalid Requires-Dist: Expected semicolon"),
         ([str(good), "--torch", "1.0"], "--torch: '1.0' is none of 2.9, 2.10"),
         ([str(good), "--python", "2.7"], "--python: no CPython 2.7 on this machine"),

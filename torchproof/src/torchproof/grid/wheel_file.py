@@ -1,5 +1,6 @@
 """A wheel file to be tried: what it requires, and the programs that use it."""
 
+import zlib
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
@@ -72,7 +73,7 @@ def read_wheel(path: Path) -> Wheel:
     except InvalidRequirement as error:  # of several lines
         line = str(error).splitlines()[0]
         raise GridError(f"{path} has an invalid Requires-Dist: {line}; build it again") from error
-    except (InvalidWheelFilename, BadZipFile, ValueError) as error:
+    except (InvalidWheelFilename, BadZipFile, ValueError, RuntimeError, zlib.error) as error:
         raise GridError(f"{path} is no wheel: {error}; name one, *.whl") from error
     packages = [n.split("/")[0] for n in names if n.count("/") == 1 and n.endswith("/__init__.py")]
     packages.sort(key=lambda package: canonicalize_name(package) != name)
