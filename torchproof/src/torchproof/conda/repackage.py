@@ -123,7 +123,7 @@ def _pip(target: Target, folder: Path, *arguments: str) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         last = ended.stderr.strip().splitlines()[-1:]
-        raise NoWheel(f"pip cannot have {' '.join(arguments)} for {target.label}: {' '.join(last)}")
+        raise NoWheel(f"pip cannot download for {target.label}: {' '.join(last)}")
 
 
 def unpack(wheel: Path, target: Target, prefix: Path) -> Unpacked:
