@@ -37,6 +37,7 @@ class Problem:
         state: S.
         dtype: of every tensor.
         device: of every tensor.
+        seed: other values for another one.
     """
 
     cell: Definition
@@ -46,14 +47,15 @@ class Problem:
     state: int = 20
     dtype: torch.dtype = torch.float64
     device: str = "cpu"
+    seed: int = 0
 
     def arguments(self, reset: bool = True) -> Arguments:
-        """Values of the dtype, the same ones every time; states are positive, as a normaliser is.
+        """Values of the dtype, the same for a seed; states are positive, as a normaliser is.
 
         Args:
             reset: with rows that start again, from states of their own.
         """
-        generator = torch.Generator().manual_seed(0)
+        generator = torch.Generator().manual_seed(self.seed)
         cell, state = self.cell, -(-self.state // self.cell.heads) * self.cell.heads
 
         def drawn(*sizes: int) -> Tensor:
@@ -82,13 +84,13 @@ def results(function: Function, arguments: Arguments) -> list[Tensor]:
     """Outputs, then the gradients of every argument, for weights that differ by element."""
     leaves = [each for each in arguments.tensors() if each is not None]
     tensors = [each.detach().requires_grad_() for each in leaves]
-    outputs = function(_with(arguments, tensors))
+    outputs = function(with_tensors(arguments, tensors))
     weights = [torch.linspace(-1, 1, each.numel()).view_as(each).to(each) for each in outputs]
     gradients = torch.autograd.grad(outputs, tensors, weights, materialize_grads=True)
     return [each.detach() for each in (*outputs, *gradients)]
 
 
-def _with(arguments: Arguments, tensors: Sequence[Tensor]) -> Arguments:
+def with_tensors(arguments: Arguments, tensors: Sequence[Tensor]) -> Arguments:
     """With other tensors in the place of those that are there."""
     following = iter(tensors)
     input, weights, bias, states, start = (
@@ -101,11 +103,11 @@ def _with(arguments: Arguments, tensors: Sequence[Tensor]) -> Arguments:
     return Arguments(input, weights, bias, states, scalars, reset, start)
 
 
-def _of_kernels(cell: Definition) -> Function:
+def of_kernels(cell: Definition) -> Function:
     return lambda arguments: run(cell, arguments)
 
 
-def _of_reference(cell: Definition) -> Function:
+def of_reference(cell: Definition) -> Function:
     return lambda arguments: _reference.sequence(cell, arguments)
 
 
@@ -129,9 +131,9 @@ def equals_the_step(
     """Outputs and gradients are those of the step; returns how far they and eager's are off."""
     given = Problem(cell, dtype=dtype, device=device).arguments(reset)
     wide = [each.double() for each in given.tensors() if each is not None]
-    exact = results(_of_reference(cell), _with(given, wide))
-    found = _error(results(_of_kernels(cell), given), exact, dtype)
-    eager = _error(results(_of_reference(cell), given), exact, dtype)
+    exact = results(of_reference(cell), with_tensors(given, wide))
+    found = _error(results(of_kernels(cell), given), exact, dtype)
+    eager = _error(results(of_reference(cell), given), exact, dtype)
     limit = 2 * eager + SLACK[dtype]
     if not found <= limit:
         raise CheckError(f"an error of {found:.1f} eps, eager has {eager:.1f}")
@@ -147,7 +149,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def _namespace(cell: Definition, device: str) -> str:
     """Of its kernels: what only they promise cannot be asked of torch's own operations."""
-    namespace = _kernels.namespace(cell, device)
+    namespace: str | None = _kernels.namespace(cell, device)
     if namespace is None:
         raise CheckError("the cell has no kernels")
     return namespace
@@ -160,7 +162,7 @@ def takes_any_layout(cell: Definition, device: str = "cpu") -> str:
     expected = run(cell, given)
     for name, layout in LAYOUTS.items():
         tensors = [layout(each) for each in given.tensors() if each is not None]
-        for found, right in zip(run(cell, _with(given, tensors)), expected, strict=True):
+        for found, right in zip(run(cell, with_tensors(given, tensors)), expected, strict=True):
             if not torch.equal(found, right):
                 raise CheckError(f"other values for {name} arguments")
     return ", ".join(LAYOUTS)
@@ -171,7 +173,7 @@ def _checked_by_autograd(
 ) -> str:
     given = Problem(cell, steps=3, batch=2, features=2, state=4, device=device).arguments()
     leaves = [each.requires_grad_() for each in given.tensors() if each is not None]
-    check(lambda *tensors: run(cell, _with(given, tensors)), leaves, **options)
+    check(lambda *tensors: run(cell, with_tensors(given, tensors)), leaves, **options)
     return f"{sum(each.numel() for each in leaves)} inputs"
 
 
@@ -197,7 +199,7 @@ def vmap(cell: Definition, device: str = "cpu") -> str:
 
     def output(input: Tensor, weights: Tensor) -> Tensor:
         tensors = (input, weights, *(t for t in given.tensors()[2:] if t is not None))
-        return run(cell, _with(given, tensors))[0]
+        return run(cell, with_tensors(given, tensors))[0]
 
     inputs, weights = (torch.stack([each, -each]) for each in (given.input, given.weights))
     for in_dims, mapped in (((0, None), (inputs, given.weights)), ((0, 0), (inputs, weights))):
@@ -218,10 +220,10 @@ def same_bits_on_any_threads(cell: Definition, device: str = "cpu") -> str:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        expected = results(_of_kernels(cell), given.arguments())
+        expected = results(of_kernels(cell), given.arguments())
         for threads in (1, 4):
             torch.set_num_threads(threads)
-            found = results(_of_kernels(cell), given.arguments())
+            found = results(of_kernels(cell), given.arguments())
             if not all(torch.equal(a, e) for a, e in zip(found, expected, strict=True)):
                 raise CheckError(f"other bits on {threads} threads")
     finally:
@@ -247,7 +249,7 @@ def compiles(cell: Definition, device: str = "cpu") -> str:
 
     class Module(torch.nn.Module):
         def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-            return run(cell, _with(given, tensors))
+            return run(cell, with_tensors(given, tensors))
 
     expected = Module()(*tensors)
     torch.compiler.reset()  # of the graphs of other cells, of which it keeps a few

@@ -71,7 +71,7 @@ def test_normwise(
     assert ulp <= (tolerance.rtol + tolerance.atol) / torch.finfo(dtype).eps
 
 
-def _quantiles(errors: list[Tensor]) -> Tensor:
+def quantiles(errors: list[Tensor]) -> Tensor:
     joined = torch.cat([error.flatten() for error in errors]).sort().values
     return joined[(QUANTILES * (len(joined) - 1)).long()]
 
@@ -89,7 +89,7 @@ def test_fused_is_at_most_as_wrong_as_eager(op: str, dtype: torch.dtype) -> None
             exact = oracle.exact(drawn, arguments)
             fused += map(oracle.error, drawn.function(*arguments, backend="fused"), exact)
             eager += map(oracle.error, drawn.reference(*arguments), exact)
-    ours, theirs = _quantiles(fused), _quantiles(eager)
+    ours, theirs = quantiles(fused), quantiles(eager)
     assert (ours <= theirs).all(), f"fused {ours.tolist()}, eager {theirs.tolist()} ulp"
 
 
@@ -116,7 +116,7 @@ def test_fused_gradients_are_at_most_as_wrong_as_eager(op: str) -> None:
                 fused.append(oracle.error(o, e))
                 eager.append(oracle.error(t, e))
     for name, (fused, eager) in errors.items():
-        ours, theirs = _quantiles(fused), _quantiles(eager)
+        ours, theirs = quantiles(fused), quantiles(eager)
         assert (ours <= theirs).all(), f"{name}: fused {ours.tolist()}, eager {theirs.tolist()} ulp"
 
 

@@ -1,0 +1,158 @@
+"""What torch does to an op holds for every cell's kernels: transforms, batches, threads, shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from cells_cases import CELLS
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from lltm import cells
+from lltm._compile import unavailable_reason
+from lltm.cells._contract import Arguments
+from lltm.cells._prove import Function, Problem, of_kernels, of_reference, results, with_tensors
+
+pytestmark = [pytest.mark.subprocess, pytest.mark.parametrize("name", CELLS)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled() -> None:
+    if reason := unavailable_reason():
+        pytest.skip(f"not run: {reason}")
+    assert all(cells.prepare(cell) for cell in CELLS.values())
+
+
+def given(name: str, **sizes: int) -> Arguments:
+    """Small, in float64."""
+    small = {"steps": 3, "batch": 2, "features": 3, "state": 4}
+    return Problem(CELLS[name], **{**small, **sizes}).arguments(reset=False)
+
+
+def loss(outputs: tuple[Tensor, ...]) -> Tensor:
+    return torch.stack([each.square().sum() for each in outputs]).sum()
+
+
+def of_weights(function: Function, arguments: Arguments) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss, by input and weights."""
+    rest = arguments.tensors()[2:]
+
+    def scalar(input: Tensor, weights: Tensor) -> Tensor:
+        tensors = (input, weights, *(each for each in rest if each is not None))
+        return loss(function(with_tensors(arguments, tensors)))
+
+    return scalar
+
+
+def both(name: str, arguments: Arguments) -> list[Callable[[Tensor, Tensor], Tensor]]:
+    cell = CELLS[name]
+    return [of_weights(of(cell), arguments) for of in (of_kernels, of_reference)]
+
+
+def test_third_order(name: str) -> None:
+    arguments = given(name)
+
+    def third(scalar: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        weights = arguments.weights.clone().requires_grad_()
+        value = scalar(arguments.input, weights)
+        for _ in range(3):
+            (gradient,) = torch.autograd.grad(value, weights, create_graph=True)
+            value = gradient.square().sum()
+        return gradient
+
+    torch.testing.assert_close(*map(third, both(name, arguments)))
+
+
+def hessian_times(scalar: Callable[..., Tensor], x: Tensor, w: Tensor) -> Tensor:
+    """Forward over reverse."""
+    gradient = torch.func.grad(scalar, argnums=1)
+    return torch.func.jvp(lambda weights: gradient(x, weights), (w,), (w,))[1]
+
+
+TRANSFORMS: dict[str, Callable[..., Tensor]] = {
+    "grad": lambda f, x, w: torch.func.grad(f, argnums=1)(x, w),
+    "jacrev": lambda f, x, w: torch.func.jacrev(f)(x, w),
+    "jacfwd": lambda f, x, w: torch.func.jacfwd(f)(x, w),
+    "hessian": lambda f, x, w: torch.func.hessian(f)(x, w),
+    "forward over reverse": hessian_times,
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_transforms(name: str, transform: str) -> None:
+    arguments = given(name)
+    found, expected = (
+        TRANSFORMS[transform](scalar, arguments.input, arguments.weights)
+        for scalar in both(name, arguments)
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_nested_vmap(name: str) -> None:
+    arguments = given(name)
+    inputs = torch.stack([arguments.input * scale for scale in torch.linspace(0, 1, 6)])
+    kernels, reference = both(name, arguments)
+    mapped = torch.vmap(torch.vmap(kernels, (0, None)), (0, None))
+    found = mapped(inputs.unflatten(0, (2, 3)), arguments.weights)
+    expected = torch.stack([reference(each, arguments.weights) for each in inputs])
+    torch.testing.assert_close(found.flatten(), expected)
+
+
+def test_per_sample_gradients(name: str) -> None:
+    """One gradient of the weights for each sample, as differential privacy wants."""
+    arguments = given(name)
+    inputs = torch.stack([arguments.input, -arguments.input])
+    kernels, reference = both(name, arguments)
+    found = torch.vmap(torch.func.grad(kernels, 1), (0, None))(inputs, arguments.weights)
+    gradient = torch.func.grad(reference, 1)
+    expected = torch.stack([gradient(each, arguments.weights) for each in inputs])
+    torch.testing.assert_close(found, expected)
+
+
+def test_batched_cotangents(name: str) -> None:
+    arguments = given(name)
+    weights = arguments.weights.clone().requires_grad_()
+    tensors = [arguments.input, weights, *(t for t in arguments.tensors()[2:] if t is not None)]
+
+    def gradients(of: Callable[..., Function], seeds: Tensor, batched: bool) -> Tensor:
+        output, _ = of(CELLS[name])(with_tensors(arguments, tensors))
+        (found,) = torch.autograd.grad(output, weights, seeds, is_grads_batched=batched)
+        return found
+
+    seeds = torch.stack([torch.ones_like(arguments.input[..., :1]).expand(-1, -1, 4)] * 3)
+    seeds = seeds * torch.tensor([1.0, -2.0, 0.5])[:, None, None, None]
+    found = gradients(of_kernels, seeds, batched=True)
+    expected = torch.stack([gradients(of_reference, seed, batched=False) for seed in seeds])
+    torch.testing.assert_close(found, expected)
+
+
+def test_threads_of_python(name: str) -> None:
+    """Forward and backward from several threads at once give the bits of one."""
+    arguments = Problem(CELLS[name], dtype=torch.float32).arguments()
+    expected = results(of_kernels(CELLS[name]), arguments)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: results(of_kernels(CELLS[name]), arguments), range(16)):
+            assert all(torch.equal(a, e) for a, e in zip(found, expected, strict=True))
+
+
+def test_dynamic_shapes_do_not_recompile(name: str) -> None:
+    torch.compiler.reset()
+    frames = CompileCounterWithBackend("aot_eager")
+    kernels = of_kernels(CELLS[name])
+    # Sizes that no call below has, and no N among T: the compiler takes equal sizes for one.
+    arguments = given(name, steps=23, batch=29, features=31, state=74)
+
+    def sequence(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return kernels(with_tensors(arguments, tensors))
+
+    compiled = torch.compile(sequence, fullgraph=True, dynamic=True, backend=frames)
+    counted = []
+    for steps, batch, features, state in ((6, 3, 5, 8), (7, 10, 9, 12), (5, 16, 11, 20)):
+        sized = given(name, steps=steps, batch=batch, features=features, state=state)
+        tensors = tuple(each for each in sized.tensors() if each is not None)
+        torch.testing.assert_close(compiled(tensors), sequence(tensors))
+        counted.append(frames.frame_count)
+    assert counted == counted[:1] * 3
