@@ -155,14 +155,18 @@ def _second_opinions(grid: Grid) -> Iterator[str]:
         if library.second and library.outcome in {LOADS, REFUSES}
     ]
     if not tried:
-        yield "torch-abi-audit was not installed."
+        yield "None: torch-abi-audit, if it is installed, predicts of the stable ABI alone."
         return
     other = [each for each in tried if (each[2].second == LOADS) != (each[2].outcome == LOADS)]
     right = sum(library.as_predicted for _, _, library in other)
     yield "torch-abi-audit says from which torch on the stable functions are there that a library"
-    yield f"uses. That is a prediction for {len(tried)} of the loads above. In {len(other)} of them"
-    yield "the loader did otherwise, because a library needs more than torch's stable functions;"
-    yield f"torchproof, which resolves every symbol and library, was right in {right} of these:"
+    yield f"uses. That is a prediction for {len(tried)} of the loads above."
+    if not other:
+        yield "The loader did the same in all."
+        return
+    yield f"In {len(other)} of them the loader did otherwise, because a library needs more than"
+    yield "torch's stable functions; torchproof, which resolves every symbol and library, was right"
+    yield f"in {right} of these:"
     yield ""
     yield "| wheel | library | torch | torch-abi-audit | torchproof | the loader |"
     yield "|---|---|---|---|---|---|"
