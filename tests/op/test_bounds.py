@@ -40,7 +40,7 @@ def _small(case: Case) -> Case:
     return replace(case, batch=min(case.batch, 40), state=min(case.state, 70))
 
 
-def _share(actual: Tensor, bounded: bounds.Bounded) -> float:
+def share(actual: Tensor, bounded: bounds.Bounded) -> float:
     """Largest error as a share of its bound."""
     error = (actual.double() - bounded.value.reshape(actual.shape)).abs()
     allowed = bounded.error.reshape(actual.shape)
@@ -56,13 +56,13 @@ def test_errors_are_within_their_bounds(case: Case, dtype: torch.dtype, backend:
     expected, saved = bounds.forward(case, arguments)
     outputs = case.function(*leaves, backend=backend)
     for index, (actual, bounded) in enumerate(zip(outputs, expected, strict=True)):
-        assert _share(actual.detach(), bounded) <= 1, f"output {index}"
+        assert share(actual.detach(), bounded) <= 1, f"output {index}"
     seeds = cases.cotangents(outputs)
     names = [name for name, leaf in zip(NAMES, arguments[:5], strict=True) if leaf is not None]
     actual_gradients = torch.autograd.grad(outputs, leaves.tensors(), seeds)
     allowed = bounds.backward(case, arguments, saved, seeds)
     for name, gradient in zip(names, actual_gradients, strict=True):
-        assert _share(gradient, allowed[name]) <= 1, f"gradient of {name}"
+        assert share(gradient, allowed[name]) <= 1, f"gradient of {name}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=ids)
@@ -74,4 +74,4 @@ def test_bounds_notice_one_term_that_is_missing(dtype: torch.dtype) -> None:
     without = arguments.input.clone()
     without[:, -1] = 0
     outputs = case.function(*arguments._replace(input=without))
-    assert all(_share(a, b) > 1 for a, b in zip(outputs, expected, strict=True))
+    assert all(share(a, b) > 1 for a, b in zip(outputs, expected, strict=True))

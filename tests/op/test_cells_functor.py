@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from cells_cases import CELLS
+from cells_compiled import library_of
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -63,16 +62,7 @@ class Compiled:
         for index, made in enumerate(functors or [functor(each) for each in definitions]):
             entry = ENTRY.format(index=index, struct=made.struct)
             parts.append(f"namespace cell_{index} {{\n{made.text}{entry}}}\n")
-        source, library = folder / "cells.cpp", folder / "cells.so"
-        source.write_text("\n".join(parts), encoding="utf-8")
-        command = [os.environ.get("CXX", "c++"), "-std=c++17", "-shared", "-fPIC", "-Wall"]
-        warnings = ["-Wno-unused-variable", "-Werror"]
-        files = [str(source), "-o", str(library)]
-        done = subprocess.run(
-            [*command, *warnings, *files], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr + "\n".join(parts)
-        return Compiled(tuple(definitions), ctypes.CDLL(str(library)))
+        return Compiled(tuple(definitions), library_of("\n".join(parts), folder))
 
     def __call__(
         self, index: int, inputs: Tensor, scalars: Sequence[float]
