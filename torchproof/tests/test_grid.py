@@ -328,6 +328,53 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         assert sentence in output
 
 
+def damaged_wheel(folder: Path, name: str, *others: Path) -> Path:
+    """A wheel with a library that begins as one and is none."""
+    library = folder / f"{name}.so"
+    library.write_bytes(b"\x7fELF" + bytes(99))
+    return make_wheel(folder, name, "", "", library, *others)
+
+
+def test_a_wheel_that_cannot_be_tried_does_not_hide_the_others(
+    environment: Environment,
+    prober: Prober,
+    toolchain: Toolchain,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(command.GridSession, "environment", lambda *_: environment)
+    monkeypatch.setattr(command, "installer", lambda _: prober.installer)
+    good_library = toolchain.library(
+        "good.so", USER.format(name=PRESENT), str(torch_of(environment))
+    )
+    absent = tmp_path / "absent-1-py3-none-any.whl"
+    no_zip = tmp_path / "no_zip-1-py3-none-any.whl"
+    no_zip.write_text("no zip")
+    damaged = damaged_wheel(tmp_path, "damaged")
+    half = damaged_wheel(tmp_path, "half", good_library)
+    good = make_wheel(tmp_path, "good", "")
+    page = tmp_path / "page.md"
+    wheels = map(str, (absent, no_zip, damaged, half, good))
+    assert command.main([*wheels, "--torch", "2.13", "--write", str(page)]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    for path, sentence in (
+        (absent, f"error: {absent} does not exist"),
+        (no_zip, f"error: {no_zip} is no wheel: File is not a zip file"),
+        (damaged, f"error: {damaged.name}: damaged/damaged.so is no readable shared library"),
+        (half, f"error: {half.name}: half/half.so is no readable shared library"),
+    ):
+        assert sum(line.startswith(sentence) for line in lines) == 1, path
+    assert "good-1-py3-none-any in torch 2.13.0: imports" in lines
+    assert any(line.startswith("1 cells, 0 not as predicted") for line in lines)
+    data = json.loads(page.with_suffix(".json").read_text())
+    assert [Path(each["name"]).name for each in data["refused"]] == [
+        path.name for path in (absent, no_zip, damaged, half)
+    ]
+    assert f"- {damaged.name}: " in page.read_text()
+    assert released_page.differing(page) == []
+
+
 def test_a_torch_without_a_wheel_for_the_python_names_those_that_it_has_one_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -444,7 +491,7 @@ def test_a_grid_that_is_not_as_predicted_fails_the_command_and_is_written(
     (tmp_path / "given").mkdir()
     wheel = make_wheel(tmp_path / "given", "decay", "")
     assert command.main([str(wheel), "--write", str(page)]) == 1
-    assert "2 cells, 1 not as predicted, 0 not run; written to" in capsys.readouterr().out
+    assert "2 cells, 1 not as predicted, 0 not run, 0 wheels" in capsys.readouterr().out
     assert f"torchproof grid {wheel} --write {page}" in page.read_text()
 
 

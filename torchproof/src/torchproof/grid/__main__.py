@@ -11,9 +11,10 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +24,7 @@ from torchproof.errors import TorchproofError
 from torchproof.files import write_json
 from torchproof.grid import released, released_page
 from torchproof.grid.built import BuiltWheels
-from torchproof.grid.crossload import Grid, lines
+from torchproof.grid.crossload import Grid, Line, Refused, lines
 from torchproof.grid.prober import Prober
 from torchproof.grid.released import Absent
 from torchproof.grid.table import details, table
@@ -35,6 +36,7 @@ from torchproof.machine.processes import Processes, Stopped
 from torchproof.report import run_report
 from torchproof.rows.wheel_builder import Builder
 
+BAD_INPUT = 2
 BUILD = config.ROOT / "build" / "matrix"
 FOLDER = config.ROOT / "build" / "grid"
 
@@ -51,6 +53,23 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="write a page with its data")
     return parser.parse_args(argv)
+
+
+@dataclass
+class Named:
+    """The wheels named, those that cannot be read, and of a list its torches and what it lacks."""
+
+    wheels: list[Wheel] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    torches: list[str] = field(default_factory=list)
+    absent: list[Absent] = field(default_factory=list)
+
+    def add(self, name: str, read: Callable[[], Wheel]) -> None:
+        """Add a wheel; one that cannot be read does not hide the others."""
+        try:
+            self.wheels.append(read())
+        except GridError as error:
+            self.refused.append(Refused(name, str(error)))
 
 
 @dataclass(frozen=True)
@@ -106,22 +125,25 @@ class GridSession:
             )
         return found
 
-    def named_wheels(self) -> tuple[list[Wheel], list[str], list[Absent]]:
-        """The wheels named, the torches that a list names, and what is missing in it."""
-        wheels: list[Wheel] = []
-        torches: list[str] = []
-        absent: list[Absent] = []
+    def named_wheels(self) -> Named:
+        """What the command line names."""
+        named = Named()
         for path in self.options.wheels:
             if path.suffix != ".toml":
-                wheels.append(replace(read_wheel(path.absolute()), smoke=self.options.smoke))
+                named.add(path.name, partial(self._wheel, path))
                 continue
             found = released.read(path)
-            wheels += [
-                released.download(w, FOLDER / "wheels", self.processes) for w in found.wheels
-            ]
-            torches += found.torch
-            absent += found.absent
-        return wheels, torches, absent
+            for each in found.wheels:
+                named.add(each.wheel, partial(self._released, each))
+            named.torches += found.torch
+            named.absent += found.absent
+        return named
+
+    def _wheel(self, path: Path) -> Wheel:
+        return replace(read_wheel(path.absolute()), smoke=self.options.smoke)
+
+    def _released(self, each: released.Released) -> Wheel:
+        return released.download(each, FOLDER / "wheels", self.processes)
 
     def built_wheels(self, torches: Sequence[str]) -> Iterator[Wheel]:
         """The project's own."""
@@ -140,16 +162,28 @@ class GridSession:
         options = self.options
         if options.built == bool(options.wheels):
             raise GridError("name wheels, or --built for those of the project; not both")
-        wheels, torches, absent = self.named_wheels()
-        names = self.releases(_listed(options.torch) or torches)
+        named = self.named_wheels()
+        for each in named.refused:
+            self._print_refused(each)
+        if named.refused and not named.wheels:
+            return Grid({}, (), tuple(named.refused)), named.absent
+        names = self.releases(_listed(options.torch) or named.torches)
         environments = {torch: self.environment(torch) for torch in names}
         prober = Prober(self.processes, installer(self.machine.running), FOLDER)
-        found = []
-        each = self.built_wheels([*environments]) if options.built else iter(wheels)
-        for line in lines(each, environments, prober):
+        found: list[Line] = []
+        refused = named.refused
+        wheels = self.built_wheels([*environments]) if options.built else iter(named.wheels)
+        for line in lines(wheels, environments, prober):
+            if isinstance(line, Refused):
+                refused.append(line)
+                self._print_refused(line)
+                continue
             found.append(line)
             self.console.print(details(line), soft_wrap=True)
-        return Grid(environments, tuple(found)), absent
+        return Grid(environments, tuple(found), tuple(refused)), named.absent
+
+    def _print_refused(self, refused: Refused) -> None:
+        terminal.print_error(self.console, refused.error)
 
 
 def _listed(names: str | None) -> list[str]:
@@ -157,7 +191,7 @@ def _listed(names: str | None) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all was run, and as predicted; 2 on bad input."""
+    """Run the command line; 0 when all was run, and as predicted; 2 where any input was bad."""
     options = arguments(argv)
     # In a log the grid keeps its words.
     width = None if sys.stdout.isatty() else 160
@@ -170,12 +204,15 @@ def main(argv: list[str] | None = None) -> int:
             grid, absent = session.run()
     except (TorchproofError, OSError) as error:
         terminal.print_error(console, error)
-        return 2
+        return BAD_INPUT
     except (KeyboardInterrupt, Stopped):
         processes.stop()
         console.print("interrupted: the wheels and environments made so far are kept")
         return INTERRUPTED
-    _show(grid, absent, options, console)
+    if grid.environments:
+        _show(grid, absent, options, console)
+    if grid.refused:
+        return BAD_INPUT
     return 0 if grid.proven else 1
 
 
@@ -190,7 +227,8 @@ def _show(grid: Grid, absent: list[Absent], options: argparse.Namespace, console
     surprises = sum(not cell.as_predicted for cell in grid.cells)
     not_run = sum(not cell.run for cell in grid.cells)
     console.print(
-        f"{len(grid.cells)} cells, {surprises} not as predicted, {not_run} not run; written to "
+        f"{len(grid.cells)} cells, {surprises} not as predicted, {not_run} not run, "
+        f"{len(grid.refused)} wheels that cannot be tried; written to "
         f"{result.relative_to(config.ROOT)}"
     )
     if options.json:

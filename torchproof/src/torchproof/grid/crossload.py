@@ -10,7 +10,7 @@ from typing import Any
 from torchproof.files import sha256
 from torchproof.grid.prober import Installed, Prober
 from torchproof.grid.trials import GridCell
-from torchproof.grid.wheel_file import Wheel
+from torchproof.grid.wheel_file import GridError, Wheel
 from torchproof.machine.environments import Environment
 
 
@@ -41,11 +41,20 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """A wheel that could not be tried; `error` is one sentence."""
+
+    name: str
+    error: str
+
+
+@dataclass(frozen=True)
 class Grid:
-    """Lines, and what they were tried in."""
+    """Lines, what they were tried in, and the wheels that have none."""
 
     environments: Mapping[str, Environment]
     lines: tuple[Line, ...]
+    refused: tuple[Refused, ...] = ()
 
     @property
     def cells(self) -> tuple[GridCell, ...]:
@@ -54,8 +63,8 @@ class Grid:
 
     @property
     def proven(self) -> bool:
-        """Whether every cell was run, and none was other than predicted."""
-        return all(cell.as_predicted and cell.run for cell in self.cells)
+        """Whether every wheel and cell was tried, and none was other than predicted."""
+        return not self.refused and all(cell.as_predicted and cell.run for cell in self.cells)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -66,6 +75,7 @@ class Grid:
                 for each in self.environments.values()
             ],
             "wheels": [line.to_dict() for line in self.lines],
+            "refused": [vars(each) for each in self.refused],
         }
 
     @classmethod
@@ -76,13 +86,14 @@ class Grid:
             for found in value["environments"]
         )
         environments = dict(zip(value["torches"], each, strict=True))
-        return cls(environments, tuple(map(Line.from_dict, value["wheels"])))
+        refused = tuple(Refused(**found) for found in value.get("refused", ()))
+        return cls(environments, tuple(map(Line.from_dict, value["wheels"])), refused)
 
 
 def lines(
     wheels: Iterable[Wheel], environments: Mapping[str, Environment], prober: Prober
-) -> Iterator[Line]:
-    """A line a wheel, as soon as its cells are known."""
+) -> Iterator[Line | Refused]:
+    """A line a wheel, as soon as its cells are known; one that is damaged does not end the grid."""
     first = next(iter(environments.values()))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for wheel in wheels:
@@ -91,4 +102,7 @@ def lines(
             def probe(torch: str, installed: Installed = installed) -> GridCell:
                 return prober.cell(installed, environments[torch], torch)
 
-            yield Line(wheel, sha256(wheel.path), tuple(pool.map(probe, environments)))
+            try:
+                yield Line(wheel, sha256(wheel.path), tuple(pool.map(probe, environments)))
+            except GridError as error:
+                yield Refused(wheel.path.name, str(error))

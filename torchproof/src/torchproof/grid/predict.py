@@ -25,6 +25,8 @@ def libraries(wheel: Wheel, environment: Environment) -> dict[str, LibraryReport
         return {}
     except ArtifactError as error:
         raise GridError(str(error)) from error
+    if report.unreadable:
+        raise GridError(f"{wheel.path.name}: {'; '.join(report.unreadable)}; build it again")
     return {found.name: found for found in report.libraries if found.verdicts}
 
 

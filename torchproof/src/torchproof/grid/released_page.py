@@ -71,8 +71,9 @@ def page(grid: Grid, absent: Sequence[Absent], heading: Heading, beside: tuple[s
             "## A second opinion",
             "",
             *_second_opinions(grid),
-            *(["", "## Not in the grid", ""] if absent else []),
+            *(["", "## Not in the grid", ""] if absent or grid.refused else []),
             *(f"- {each.name}: {each.reason}" for each in absent),
+            *(f"- {each.name}: {each.error}" for each in grid.refused),
             "",
         ]
     )
