@@ -80,13 +80,23 @@ Check = Callable[..., str]
 """``check(cell, device)``: what was measured or compared; raises where it does not pass."""
 
 
-def results(function: Function, arguments: Arguments) -> list[Tensor]:
-    """Outputs, then the gradients of every argument, for weights that differ by element."""
+def results(
+    function: Function, arguments: Arguments, weights: Sequence[Tensor] | None = None
+) -> list[Tensor]:
+    """Outputs, then the gradients of every argument, for weights that differ by element.
+
+    Args:
+        function: what is called.
+        arguments: with these.
+        weights: of the outputs, in any dtype.
+    """
     leaves = [each for each in arguments.tensors() if each is not None]
     tensors = [each.detach().requires_grad_() for each in leaves]
     outputs = function(with_tensors(arguments, tensors))
-    weights = [torch.linspace(-1, 1, each.numel()).view_as(each).to(each) for each in outputs]
-    gradients = torch.autograd.grad(outputs, tensors, weights, materialize_grads=True)
+    if weights is None:
+        weights = [torch.linspace(-1, 1, each.numel()).view_as(each) for each in outputs]
+    seeds = [weight.to(each) for weight, each in zip(weights, outputs, strict=True)]
+    gradients = torch.autograd.grad(outputs, tensors, seeds, materialize_grads=True)
     return [each.detach() for each in (*outputs, *gradients)]
 
 

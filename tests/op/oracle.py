@@ -55,7 +55,7 @@ def exact(case: Case, arguments: Arguments) -> tuple[Exact, ...]:
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """Numbers as ``numerators[i] / denominator``, exactly: the denominator is a power of two.
 
     Whole numbers are multiplied and added twenty times as fast as mpmath's.
@@ -65,12 +65,12 @@ class _Row:
     denominator: int
 
     @staticmethod
-    def of(values: list[float | mpmath.mpf]) -> _Row:
+    def of(values: list[float | mpmath.mpf]) -> Row:
         ratios = [_ratio(value) for value in values]
         common = max((denominator for _, denominator in ratios), default=1)
-        return _Row([numerator * (common // own) for numerator, own in ratios], common)
+        return Row([numerator * (common // own) for numerator, own in ratios], common)
 
-    def __matmul__(self, other: _Row) -> mpmath.mpf:
+    def __matmul__(self, other: Row) -> mpmath.mpf:
         """The dot product: exact, then rounded once to mpmath's digits."""
         products = map(operator.mul, self.numerators, other.numerators)
         return mpmath.mpf(sum(products)) / (self.denominator * other.denominator)
@@ -84,7 +84,7 @@ def _ratio(value: float | mpmath.mpf) -> tuple[int, int]:
 
 def _mpmath(arguments: Arguments) -> tuple[Exact, ...]:
     with mpmath.workdps(DIGITS):
-        weights = [_Row.of(row) for row in arguments.weights.tolist()]
+        weights = [Row.of(row) for row in arguments.weights.tolist()]
         bias = [0.0] * len(weights)
         if arguments.bias is not None:
             bias = arguments.bias.reshape(-1).tolist()
@@ -92,7 +92,7 @@ def _mpmath(arguments: Arguments) -> tuple[Exact, ...]:
         unrolled = arguments.input if arguments.input.dim() == 3 else arguments.input.unsqueeze(0)
         outputs = []
         for step in unrolled.tolist():
-            x = [_Row.of(left + right) for left, right in zip(h, step, strict=True)]
+            x = [Row.of(left + right) for left, right in zip(h, step, strict=True)]
             z = [[w @ row + b for w, b in zip(weights, bias, strict=True)] for row in x]
             pairs = [
                 [_unit(row, c_row, index, arguments.alpha) for index in range(len(c_row))]
@@ -101,10 +101,10 @@ def _mpmath(arguments: Arguments) -> tuple[Exact, ...]:
             h = [[new_h for new_h, _ in row] for row in pairs]
             c = [[new_c for _, new_c in row] for row in pairs]
             outputs.append(h)
-    last = (_exact(h), _exact(c))
+    last = (as_exact(h), as_exact(c))
     if arguments.input.dim() == 2:
         return last
-    steps = [_exact(output) for output in outputs]
+    steps = [as_exact(output) for output in outputs]
     lows = torch.stack([torch.as_tensor(step.low) for step in steps])
     return (Exact(torch.stack([step.value for step in steps]), lows), *last)
 
@@ -121,7 +121,7 @@ def _unit(
     return mpmath.tanh(new_cell) * output_gate, new_cell
 
 
-def _exact(rows: list[list[mpmath.mpf]]) -> Exact:
+def as_exact(rows: list[list[mpmath.mpf]]) -> Exact:
     with mpmath.workdps(DIGITS):
         low = [[float(value - float(value)) for value in row] for row in rows]
     value = [[float(value) for value in row] for row in rows]
