@@ -59,7 +59,7 @@ def _per_row(case: Case, arguments: Arguments, seeds: list[Tensor], backend: str
     )
 
 
-def _poison(tensor: Tensor, stripe: int, value: str) -> Tensor:
+def poison(tensor: Tensor, stripe: int, value: str) -> Tensor:
     """Every second row of a [..., B, N] tensor, from row ``stripe`` on, filled."""
     poisoned = tensor.clone()
     largest = torch.finfo(tensor.dtype).max
@@ -78,11 +78,11 @@ def _assert_contained(case: Case, dtype: torch.dtype, backend: str) -> None:
             beside = _per_row(
                 case,
                 arguments._replace(
-                    input=_poison(arguments.input, stripe, value),
-                    h=_poison(arguments.h, stripe, value),
-                    c=_poison(arguments.c, stripe, value),
+                    input=poison(arguments.input, stripe, value),
+                    h=poison(arguments.h, stripe, value),
+                    c=poison(arguments.c, stripe, value),
                 ),
-                [_poison(seed, stripe, value) for seed in seeds],
+                [poison(seed, stripe, value) for seed in seeds],
                 backend,
             )
             for name, a, e in zip(names, beside, alone, strict=True):
