@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,18 @@ def test_a_distributions_python_is_refused_with_the_reason(
     monkeypatch.setattr(targets, "prefix_of", lambda python: None)
     with pytest.raises(targets.NoInterpreter, match="live in a prefix of its own, not in /usr"):
         targets.targets(config.load(), machine("3.11.2"))
+
+
+def test_a_python_without_a_wheel_of_the_headers_torch_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(targets, "prefix_of", lambda python: python.path.parents[1])
+    matrix = config.load()
+    newest = replace(matrix.torch[-1], pythons=("3.12", "3.13"))
+    stable = replace(matrix.stable, headers=newest.series)
+    matrix = replace(matrix, torch=(*matrix.torch[:-1], newest), stable=stable)
+    with pytest.raises(targets.NoInterpreter, match=r"must be one of 3\.12, 3\.13, for which"):
+        targets.targets(matrix, machine("3.11.7"))
 
 
 def test_no_compiler_is_told_with_what_to_install() -> None:

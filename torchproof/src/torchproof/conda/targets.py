@@ -71,11 +71,13 @@ def targets(matrix: Matrix, machine: Machine) -> tuple[Target, ...]:
             if prefix is not None:
                 usable[series(python.version)] = (python, prefix)
     running = series(machine.running.version)
-    if running not in usable:
+    both = [name for name in oldest.pythons if name in headers.pythons]
+    if running not in usable or running not in both:
         raise NoInterpreter(
             f"CPython {machine.running.version} ({machine.running.path}) cannot be packaged: it "
-            f"must be one of {', '.join(oldest.pythons)} and live in a prefix of its own, not in "
-            f"{SHARED_PREFIX}, with its headers; run nox with one from pyenv, python.org or a "
+            f"must be one of {', '.join(both)}, for which torch {oldest.version} and "
+            f"{headers.version} have wheels, and live in a prefix of its own, not in "
+            f"{SHARED_PREFIX}, with its headers; run this with one from pyenv, python.org or a "
             "container image"
         )
     first = Target(*usable[running], headers.version)
