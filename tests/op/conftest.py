@@ -11,9 +11,12 @@ from typing import Any
 import cases
 import pytest
 import torch
+from cells_cases import CELLS
 from installed_wheel import one_thread  # noqa: F401 - a fixture
 
 import lltm
+from lltm import cells
+from lltm._compile import unavailable_reason
 from lltm.backends import Backend
 
 ORACLE_JSON = "TORCHPROOF_ORACLE_JSON"
@@ -47,6 +50,14 @@ def compiled_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     name, device = request.param
     monkeypatch.setattr(cases, "DEVICE", device)
     return str(name)
+
+
+@pytest.fixture(scope="module")
+def compiled_cells() -> None:
+    """Kernels for every cell of the tests; where nothing can be compiled, the test is not run."""
+    if reason := unavailable_reason():
+        pytest.skip(f"not run: {reason}")
+    assert all(cells.prepare(cell) for cell in CELLS.values())
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

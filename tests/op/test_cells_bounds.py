@@ -12,8 +12,6 @@ from cells_bounds import CellBounds, compiled
 from cells_cases import CELLS
 from test_bounds import share
 
-from lltm import cells
-from lltm._compile import unavailable_reason
 from lltm.cells._contract import Arguments
 from lltm.cells._prove import Problem, of_kernels, of_reference, results, with_tensors
 
@@ -25,10 +23,7 @@ EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=identify)
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    if reason := unavailable_reason():
-        pytest.skip(f"not run: {reason}")
-    assert all(cells.prepare(cell) for cell in CELLS.values())
+def library(compiled_cells: None, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return compiled(CELLS.values(), tmp_path_factory.mktemp("bounds"))
 
 

@@ -9,24 +9,16 @@ from cells_cases import CELLS
 from test_containment import STRIPES, VALUES, poison
 from torch import Tensor
 
-from lltm import cells
-from lltm._compile import unavailable_reason
 from lltm.cells._contract import Arguments
 from lltm.cells._prove import Problem, of_kernels, results, with_tensors
 
 pytestmark = [
     pytest.mark.subprocess,
+    pytest.mark.usefixtures("compiled_cells"),
     pytest.mark.parametrize("name", CELLS),
     pytest.mark.parametrize("dtype", DTYPES, ids=identify),
 ]
 SIZES = ((4, 3, 2, 6), (4, 17, 53, 32), (3, 33, 8, 18))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiled() -> None:
-    if reason := unavailable_reason():
-        pytest.skip(f"not run: {reason}")
-    assert all(cells.prepare(cell) for cell in CELLS.values())
 
 
 def seeds(arguments: Arguments) -> list[Tensor]:

@@ -14,14 +14,7 @@ from lltm._compile import unavailable_reason
 from lltm.cells import _kernels, _prove, formulas
 from lltm.cells._prove import CHECKS, CheckError, Problem, equals_the_step
 
-pytestmark = pytest.mark.subprocess
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiled() -> None:
-    if reason := unavailable_reason():
-        pytest.skip(f"not run: {reason}")
-    assert all(cells.prepare(cell) for cell in CELLS.values())
+pytestmark = [pytest.mark.subprocess, pytest.mark.usefixtures("compiled_cells")]
 
 
 @pytest.mark.parametrize("check", CHECKS)

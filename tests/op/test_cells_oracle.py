@@ -14,24 +14,15 @@ from cells_cases import CELLS
 from test_oracle import quantiles
 from torch import Tensor
 
-from lltm import cells
-from lltm._compile import unavailable_reason
 from lltm.cells._contract import Arguments
 from lltm.cells._prove import Problem, of_kernels, of_reference, results, with_tensors
 
-pytestmark = pytest.mark.subprocess
+pytestmark = [pytest.mark.subprocess, pytest.mark.usefixtures("compiled_cells")]
 
 SIZES = ((1, 5, 7, 20), (9, 5, 7, 20), (6, 17, 33, 64), (8, 33, 5, 160))
 DIGITS_SIZES = (4, 5, 20, 24)
 DRAWS = 6
 NAMES = ("output", "last", "input", "weights", "bias", "states", "reset_state")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiled() -> None:
-    if reason := unavailable_reason():
-        pytest.skip(f"not run: {reason}")
-    assert all(cells.prepare(cell) for cell in CELLS.values())
 
 
 def drawn_like(given: Arguments, seed: int) -> list[Tensor]:

@@ -13,18 +13,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lltm import cells
-from lltm._compile import unavailable_reason
 from lltm.cells._contract import Arguments
 from lltm.cells._prove import Problem, of_kernels, of_reference, results, with_tensors
 
-pytestmark = [pytest.mark.subprocess, pytest.mark.parametrize("name", CELLS)]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiled() -> None:
-    if reason := unavailable_reason():
-        pytest.skip(f"not run: {reason}")
-    assert all(cells.prepare(cell) for cell in CELLS.values())
+pytestmark = [
+    pytest.mark.subprocess,
+    pytest.mark.usefixtures("compiled_cells"),
+    pytest.mark.parametrize("name", CELLS),
+]
 
 
 def given(name: str) -> Arguments:

@@ -11,19 +11,14 @@ from cells_cases import CELLS
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from lltm import cells
-from lltm._compile import unavailable_reason
 from lltm.cells._contract import Arguments
 from lltm.cells._prove import Function, Problem, of_kernels, of_reference, results, with_tensors
 
-pytestmark = [pytest.mark.subprocess, pytest.mark.parametrize("name", CELLS)]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiled() -> None:
-    if reason := unavailable_reason():
-        pytest.skip(f"not run: {reason}")
-    assert all(cells.prepare(cell) for cell in CELLS.values())
+pytestmark = [
+    pytest.mark.subprocess,
+    pytest.mark.usefixtures("compiled_cells"),
+    pytest.mark.parametrize("name", CELLS),
+]
 
 
 def given(name: str, **sizes: int) -> Arguments:
