@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 from cells_cases import CELLS
-from test_overrides import Named, Wrapped
+from test_overrides import Dispatched, Named, Wrapped
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lltm import cells
 from lltm.cells._contract import Arguments
@@ -85,15 +84,6 @@ def test_torch_dispatch_of_a_wrapper(name: str) -> None:
 
 
 def test_torch_dispatch_mode(name: str) -> None:
-    seen: list[str] = []
-
-    class Mode(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-        ) -> Any:
-            seen.append(func.name())
-            return func(*args, **(kwargs or {}))
-
-    with Mode():
+    with Dispatched() as mode:
         results(of_kernels(CELLS[name]), given(name))
-    assert {"sequence_forward", "sequence_backward"} <= set(last_parts(seen))
+    assert {"sequence_forward", "sequence_backward"} <= set(last_parts(mode.seen))
