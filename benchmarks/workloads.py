@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
-from cases import BENCHMARK_CASES, Case, cotangents
+from cases import BENCHMARK_CASES, Case, cotangents, sized
 from torch import Tensor
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -184,17 +184,12 @@ def smoke() -> Iterator[Row]:
 
 
 CUDA_CASES: tuple[Case, ...] = (
-    Case("16x32x128", 16, 32, 128),
-    *(
-        Case(f"{steps}x{batch}x{features}x{state}", batch, features, state, steps=steps)
-        for steps, batch, features, state in (
-            (64, 16, 32, 128),
-            (128, 64, 512, 512),
-            (512, 64, 1024, 1024),
-            (128, 1, 512, 512),
-            (100, 256, 256, 256),
-        )
-    ),
+    sized(16, 32, 128),
+    sized(64, 16, 32, 128),
+    sized(128, 64, 512, 512),
+    sized(512, 64, 1024, 1024),
+    sized(128, 1, 512, 512),
+    sized(100, 256, 256, 256),
 )
 CUDA_PRECISIONS = ((torch.float32, False), (torch.float32, True), (torch.bfloat16, False))
 """Dtype, and whether it is TF32."""
@@ -218,11 +213,9 @@ SWEEP_SIZES = (
 def sweep() -> Iterator[Row]:
     """Shapes that no table names, odd ones too: a step, and a sequence of few of them."""
     for steps, (features, state), batch in itertools.product(
-        (None, SWEEP_STEPS), SWEEP_SIZES, SWEEP_BATCHES
+        ((), (SWEEP_STEPS,)), SWEEP_SIZES, SWEEP_BATCHES
     ):
-        sizes = (steps, batch, features, state)
-        name = "x".join(str(size) for size in sizes if size is not None)
-        case = Case(name, batch, features, state, steps=steps)
+        case = sized(*steps, batch, features, state)
         for work in (TRAINING_STEP, INFERENCE):
             yield Row(case, torch.float32, 1, work)
 

@@ -368,27 +368,24 @@ SMALL = {
 }
 """For checks that cost much per element: numerical derivatives, tracing, mapping."""
 
+
+def sized(*sizes: int) -> Case:
+    """Of B, F, S or of T, B, F, S, which name it."""
+    steps = sizes[0] if len(sizes) > 3 else None
+    return Case("x".join(map(str, sizes)), *sizes[-3:], steps=steps)
+
+
 BENCHMARK_CASES: tuple[Case, ...] = (
-    *(
-        Case(f"{batch}x{features}x{state}", batch, features, state)
-        for batch, features, state in (
-            (16, 32, 128),
-            (1, 32, 128),
-            (64, 256, 512),
-            (64, 1024, 1024),
-            (256, 64, 64),
-        )
-    ),
-    *(
-        Case(f"{steps}x{batch}x{features}x{state}", batch, features, state, steps=steps)
-        for steps, batch, features, state in (
-            (64, 16, 32, 128),
-            (64, 16, 128, 256),
-            (64, 1, 256, 512),
-            (32, 64, 512, 512),
-            (256, 8, 64, 96),
-        )
-    ),
+    sized(16, 32, 128),
+    sized(1, 32, 128),
+    sized(64, 256, 512),
+    sized(64, 1024, 1024),
+    sized(256, 64, 64),
+    sized(64, 16, 32, 128),
+    sized(64, 16, 128, 256),
+    sized(64, 1, 256, 512),
+    sized(32, 64, 512, 512),
+    sized(256, 8, 64, 96),
 )
 """B x F x S and T x B x F x S; the first of each is the tutorial's."""
 
