@@ -49,7 +49,7 @@ WIDEST_FLOAT64 = 512
 @pytest.fixture(scope="session")
 def shim(request: pytest.FixtureRequest) -> Any:
     """The ops, in a namespace of their own."""
-    cache = Path(request.config.cache.mkdir("cuda_shim"))  # type: ignore[union-attr]  # set by pytest
+    cache = Path(request.config.cache.mkdir("cuda_shim"))
     return library.load(library.build(cache))
 
 
@@ -192,7 +192,7 @@ def test_the_shim_notices_a_deadlock(what: str, shim: Any) -> None:
 
 
 def test_address_and_undefined_behaviour_sanitizers(request: pytest.FixtureRequest) -> None:
-    cache = Path(request.config.cache.mkdir("cuda_shim"))  # type: ignore[union-attr]  # set by pytest
+    cache = Path(request.config.cache.mkdir("cuda_shim"))
     names = ("libasan.so", "libubsan.so")
     ask = [library.compiler(), "-print-file-name="]
     found = [

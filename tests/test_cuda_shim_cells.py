@@ -50,7 +50,7 @@ def any_cell(definition: cells.Definition) -> AnyCell:
 def built(request: pytest.FixtureRequest) -> tuple[AnyCell, Any]:
     """A cell and its ops."""
     definition = request.param
-    cache = Path(request.config.cache.mkdir("cuda_shim"))  # type: ignore[union-attr]  # set by pytest
+    cache = Path(request.config.cache.mkdir("cuda_shim"))
     namespace = f"lltm_cuda_shim_{definition.name}"
     torch.ops.load_library(library.build_cell(cache, functor(definition), namespace))
     return any_cell(definition), getattr(torch.ops, namespace)

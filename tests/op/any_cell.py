@@ -162,7 +162,7 @@ def check(
 ) -> None:
     """Outputs and the gradient of every argument in `given`: the four, and reset_state."""
     exact = [None if value is None else value.clone().requires_grad_() for value in given]
-    expected = unroll(cell, *exact[:4], reset, exact[4])  # type: ignore[arg-type]  # five tensors
+    expected = unroll(cell, *exact[:4], reset, exact[4])
     leaves = [value for value in exact if value is not None]
     grads = [torch.randn_like(value).to(dtype) for value in expected]
     of_leaves = iter(

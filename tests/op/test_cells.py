@@ -132,11 +132,11 @@ def test_a_step_of_another_form_is_refused(step, message: str) -> None:
 
 def test_arguments_of_define_are_checked() -> None:
     with pytest.raises(TypeError, match="step must be a function, got int"):
-        cells.define(3, gates=1, states=1)  # type: ignore[arg-type]  # on purpose
+        cells.define(3, gates=1, states=1)
     with pytest.raises(ValueError, match="gates must be greater than zero, got 0"):
         cells.define(sums, gates=0, states=1)
     with pytest.raises(TypeError, match="heads must be an int, got float"):
-        cells.define(sums, gates=1, states=1, heads=2.0)  # type: ignore[arg-type]  # on purpose
+        cells.define(sums, gates=1, states=1, heads=2.0)
 
 
 def test_scalars() -> None:

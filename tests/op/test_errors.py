@@ -236,7 +236,7 @@ def test_backend_not_for_this_device() -> None:
     assert lltm.backends.select(None, on_meta).name == "fused"
 
     class Elsewhere(torch.Tensor):
-        device = torch.device("xla")  # type: ignore[assignment]  # a device this torch has not
+        device = torch.device("xla")  # a device this torch has not
 
     with pytest.raises(ValueError, match=r"'fused' computes on cpu.*, input is on xla"):
         lltm.backends.select("fused", torch.ones(1).as_subclass(Elsewhere))
@@ -270,7 +270,7 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: lltm.LLTM(1.0, 2),
         TypeError,
         "input_features must be an int, got float",
-    ),  # type: ignore[arg-type]  # the point
+    ),
     "state": (
         lambda: lltm.LLTMSequence(2, -1),
         ValueError,
@@ -290,7 +290,7 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: lltm.LLTMSequence(2, 2, alpha="1"),
         TypeError,
         "alpha must be a float, got str",
-    ),  # type: ignore[arg-type]  # the point
+    ),
     "dtype": (
         lambda: lltm.LLTM(2, 2, dtype=torch.int32),
         ValueError,
@@ -300,7 +300,7 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: lltm.LLTMSequence(2, 2, 2, dropout=None),
         TypeError,
         "dropout must be a float, got NoneType",
-    ),  # type: ignore[arg-type]  # the point
+    ),
     "dropout": (
         lambda: lltm.LLTMSequence(2, 2, 2, dropout=1.5),
         ValueError,

@@ -66,11 +66,11 @@ def _plant_elf() -> None:
         self.stream.seek(offset)
         return self.stream.read(size)
 
-    elf_file.ElfFile.read = unchecked  # type: ignore[method-assign]  # the bug
+    elf_file.ElfFile.read = unchecked  # the bug
 
 
 def _plant_wheel() -> None:
-    unpack._explained = nullcontext  # type: ignore[assignment]  # the bug
+    unpack._explained = nullcontext  # the bug
 
 
 def _plant_matrix() -> None:

@@ -175,12 +175,12 @@ def test_a_library_for_another_machine_is_named(toolchain: Toolchain) -> None:
 
 def outcome_of(*outcomes: tuple[str, str, tuple[str, ...]], apart: bool = True) -> Outcome:
     """What `loads` says of a CUDA library, given (torch, outcome, missing) for each torch."""
-    found = tuple(Verdict(torch, "", end, "", lost) for torch, end, lost in outcomes)  # type: ignore[arg-type]  # a Literal
+    found = tuple(Verdict(torch, "", end, "", lost) for torch, end, lost in outcomes)
     other = SimpleNamespace(needed=("libtorch_cpu.so",) if apart else ("libtorch_cuda.so",))
     subject = SimpleNamespace(
         facts=SimpleNamespace(binding="stable"), verdicts=found, others=((None, other),)
     )
-    return loads(subject)  # type: ignore[arg-type]  # what it asks of a Subject
+    return loads(subject)
 
 
 NO_CUDA = ("2.13.0+cpu", "fails", ("libtorch_cuda.so",))
@@ -203,7 +203,7 @@ def test_a_cuda_runtime_inside_the_library_is_nobody_elses(
 ) -> None:
     facts = SimpleNamespace(binding="stable", cuda_runtime=shared, cuda_major=12)
     torch = SimpleNamespace(cuda="13.0", series="2.13")
-    found = against.danger(facts, torch, None)  # type: ignore[arg-type]  # what it asks of both
+    found = against.danger(facts, torch, None)
     assert (found is not None) is danger
 
 

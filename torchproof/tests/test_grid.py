@@ -380,16 +380,16 @@ def test_a_torch_without_a_wheel_for_the_python_names_those_that_it_has_one_for(
 ) -> None:
     old = Interpreter(Path("/usr/bin/python3.9"), "3.9.18")
     session = command.GridSession(
-        SimpleNamespace(python="3.9"),  # type: ignore[arg-type]  # stand-in
+        SimpleNamespace(python="3.9"),
         config.known(),
-        SimpleNamespace(running=old, python=lambda _: old),  # type: ignore[arg-type]  # stand-in
+        SimpleNamespace(running=old, python=lambda _: old),
         Processes(),
         terminal.console(),
     )
     with pytest.raises(config.ConfigError, match=r"none of 2\.13 has .* CPython 3\.9: .*3\.11"):
         session.releases(["2.13"])
     new = SimpleNamespace(python=lambda _: replace(old, version="3.15.0"))
-    newer = replace(session, machine=new)  # type: ignore[arg-type]  # stand-in
+    newer = replace(session, machine=new)
     assert newer.releases(["2.10", "2.15"]) == [config.known().torch[-1].version]
     assert "torch 2.10.0 has no wheel for CPython 3.15: left out" in capsys.readouterr().out
 
@@ -548,7 +548,7 @@ def test_a_wheel_may_be_built_on_a_torch_that_none_is_tried_in(tmp_path: Path) -
     compiler = CompilerFound("g++", "12.2.0", Path("/usr/bin/g++"))
     built = BuiltWheels(
         config.load(),
-        builder,  # type: ignore[arg-type]  # stand-in
+        builder,
         compiler,
         lambda torch: Environment(tmp_path, torch, "3.11.7", "cpu"),
         tmp_path,
