@@ -121,7 +121,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's prototypes announce themselves
+@pytest.mark.filterwarnings("ignore")  # torch warns that some layouts are prototypes or deprecated
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("position", [0, 1, 3, 4])
 @pytest.mark.parametrize("op", OPS)

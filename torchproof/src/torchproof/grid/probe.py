@@ -52,8 +52,7 @@ def use(program: str, right: str) -> Found:
 
 def run(program: str) -> None:
     """Run a program of the user's."""
-    # It is the user's own.
-    exec(program, {"__name__": "__main__"})  # nosec B102
+    exec(program, {"__name__": "__main__"})  # nosec B102  # it is the user's own
 
 
 def in_a_fork(work: Callable[[], Found]) -> Found:
