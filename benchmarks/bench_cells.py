@@ -5,7 +5,7 @@ Run by itself, for all cells or for those that are named::
     nox -s bench -- --cells
     nox -s bench -- --cells -k "gru and 64x16" --benchmark-json FILE
 
-One thread, float32. The LLTM races its hand-written functor, too. Each entrant is checked against
+One thread, float32. The LLTM races that of the wheel, too. Each entrant is checked against
 eager before it is timed, and timed in rounds with the others: the n-th times of two entrants are of
 the same round, and their ratio is the figure to read. ``torch.compile`` unrolls the steps, which
 takes minutes, so it takes part up to 64 of them where ``--with-compile`` says so.

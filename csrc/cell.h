@@ -1,7 +1,7 @@
 // The cell that this library computes: a functor, which kernels and host functions are templates
 // over or take their sizes from.
 //
-// Its header (LLTM_CELL_HEADER, the struct's name in LLTM_CELL; lltm_gates.inc unless named) holds
+// Its header (LLTM_CELL_HEADER, the struct's name in LLTM_CELL; lltm_cell.inc unless named) holds
 // one struct template over Math, what happens to one element once its pre-activations are known:
 //
 //   template <class Math>
@@ -36,7 +36,7 @@
 #endif
 
 #if !defined(LLTM_CELL)
-#define LLTM_CELL LltmGates
+#define LLTM_CELL LltmCell
 #endif
 
 namespace lltm {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GATES = (
-    "_ZN4lltm4cuda45_GLOBAL__N__ec475b75_8_gates_cu_a969f7f6_219315backward_kernelINS_9LltmGates"
+    "_ZN4lltm4cuda45_GLOBAL__N__ec475b75_8_gates_cu_a969f7f6_219315backward_kernelINS_8LltmCell"
     "INS0_10DeviceMathEEENS_3cpu4HalfELi8EEEvNS0_13GatesBackwardIT0_EE"
 )
 SUM = "_ZN4lltm4cuda12_GLOBAL__N_117column_sum_kernelINS_3cpu8BFloat16EfEEvllPKT_PT0_"

@@ -30,7 +30,7 @@ FUNCTION = re.compile(r"^\s*Function : (\S+)", re.MULTILINE)
 INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 TENSOR_CORE = re.compile(r"(HMMA|IMMA|DMMA|BMMA|QMMA|OMMA|HGMMA|QGMMA|IGMMA|UTC\w*MMA)\b")
 NAMESPACE = re.compile(r"(\(anonymous namespace\)|\b\w+)::")
-GATES = "LltmGates<DeviceMath>, "
+GATES = "LltmCell<DeviceMath>, "
 
 
 class NotCompiled(Exception):

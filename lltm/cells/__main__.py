@@ -1,4 +1,8 @@
-"""``python -m lltm.cells build FILE.py:NAME --out DIR``: a cell as a wheel, compiled here."""
+"""A cell as a wheel, compiled here, or as the C++ that its kernels are compiled from.
+
+``python -m lltm.cells build FILE.py:NAME --out DIR``,
+``python -m lltm.cells functor FILE.py:NAME``.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,18 @@ from pathlib import Path
 
 from lltm._compile import CompileError
 from lltm.cells._errors import StepError
-from lltm.cells._package import Package, PackageError
+from lltm.cells._functor import functor
+from lltm.cells._package import Package, PackageError, cell_of
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build, and print the wheel's path; the exit status is 0 only if there is one."""
+    """Print the wheel's path or the functor; the exit status is 0 only if there is one."""
     parser = argparse.ArgumentParser(prog="python -m lltm.cells", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="build")
+    commands = parser.add_subparsers(required=True, dest="command", metavar="build|functor")
     build = commands.add_parser("build", help="compile a cell ahead of time, into a wheel")
-    build.add_argument("target", metavar="FILE.py:NAME", help="a file, and the cell's name in it")
+    shown = commands.add_parser("functor", help="print the C++ that a cell's kernels are made from")
+    for command in (build, shown):
+        command.add_argument("target", metavar="FILE.py:NAME", help="a file, and the name in it")
     build.add_argument("--out", type=Path, required=True, help="the folder the wheel goes to")
     build.add_argument("--version", default="0.1.0", help="the wheel's (default %(default)s)")
     build.add_argument(
@@ -26,10 +33,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        package = Package.find(options.target, options.version, options.cuda)
-        print(package.build(options.out))
+        if options.command == "functor":
+            print(functor(cell_of(options.target)).text, end="")
+        else:
+            package = Package.find(options.target, options.version, options.cuda)
+            print(package.build(options.out))
     except (PackageError, StepError, CompileError, OSError) as error:
-        print(f"python -m lltm.cells build: {error}", file=sys.stderr)
+        print(f"python -m lltm.cells {options.command}: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -68,6 +68,33 @@ class PackageError(ValueError):
     """What was to be built is not there or no cell; the message says which."""
 
 
+def cell_of(target: str) -> Definition:
+    """The cell that ``FILE.py:NAME`` names.
+
+    Raises:
+        PackageError: there is no such file, or no cell of that name in it.
+    """
+    file, _, name = target.rpartition(":")
+    source = Path(file)
+    if not file or not name.isidentifier():
+        raise PackageError(f"expected FILE.py:NAME, got {target!r}")
+    if not source.is_file():
+        raise PackageError(f"there is no file {source}")
+    spec = importlib.util.spec_from_file_location("lltm_cell_source", source)
+    if spec is None or spec.loader is None:
+        raise PackageError(f"{source} must be a Python file, with the suffix .py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    cell = getattr(module, name, None)
+    if not isinstance(cell, Definition):
+        has = [each for each, value in vars(module).items() if isinstance(value, Definition)]
+        raise PackageError(
+            f"{name} in {source} must be what lltm.cells.define() returns, got "
+            f"{type(cell).__name__}; cells there: {', '.join(has) or 'none'}"
+        )
+    return cell
+
+
 @dataclass(frozen=True)
 class Package:
     """What is built.
@@ -93,29 +120,13 @@ class Package:
         Raises:
             PackageError: there is no such file, no cell of that name in it, or no such GPU.
         """
+        cell = cell_of(target)
         file, _, name = target.rpartition(":")
-        source = Path(file)
-        if not file or not name.isidentifier():
-            raise PackageError(f"expected FILE.py:NAME, got {target!r}")
-        if not source.is_file():
-            raise PackageError(f"there is no file {source}")
-        spec = importlib.util.spec_from_file_location("lltm_cell_source", source)
-        if spec is None or spec.loader is None:
-            raise PackageError(f"{source} must be a Python file, with the suffix .py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        cell = getattr(module, name, None)
-        if not isinstance(cell, Definition):
-            has = [each for each, value in vars(module).items() if isinstance(value, Definition)]
-            raise PackageError(
-                f"{name} in {source} must be what lltm.cells.define() returns, got "
-                f"{type(cell).__name__}; cells there: {', '.join(has) or 'none'}"
-            )
         try:
             images = () if architectures is None else _cuda.images(architectures)
         except ValueError as error:
             raise PackageError(f"--cuda: {error}") from None
-        return Package(source, name, cell, release, images)
+        return Package(Path(file), name, cell, release, images)
 
     @property
     def module(self) -> str:

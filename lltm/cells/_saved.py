@@ -32,18 +32,28 @@ def _is_gradient(formula: Formula, name: str) -> bool:
 
 
 def saved(formula: Formula) -> tuple[str, ...]:
-    """The names of the values that forward keeps, in the order they are computed in."""
+    """The names of the values that forward keeps, by the first pre-activation in them."""
     network = _network(formula)
     while path := _path(network):
         for start, end in path:
             network[start][end] -= 1
             network[end][start] = network[end].get(start, 0) + 1
     reaching = _reaching_sink(network)
-    return tuple(
+    kept = [
         name
         for name in formula.values
         if (name, "in") in network and (name, "in") not in reaching and ((name, "out") in reaching)
-    )
+    ]
+    return tuple(sorted(kept, key=_first_pre_activation(formula).__getitem__))
+
+
+def _first_pre_activation(formula: Formula) -> dict[str, int]:
+    """For each value the index of the first pre-activation it depends on."""
+    first: dict[str, int] = {}
+    for index, (name, value) in enumerate(formula.values.items()):
+        from_inputs = (first[each] for each in value.inputs)
+        first[name] = index if name.startswith("z[") else min(from_inputs, default=_UNBOUNDED)
+    return first
 
 
 def _network(formula: Formula) -> dict[_Vertex, dict[_Vertex, int]]:

@@ -91,7 +91,7 @@ class Part:
 
 
 PARTS = {
-    "functor": Part(("csrc/lltm_gates.inc",), 10),
+    "functor": Part(("csrc/lltm_cell.inc",), 10),
     "csrc/cpu": Part(("csrc/cpu/*",), 40),
     "csrc/host": Part(("csrc/host/*",), 40),
     "lltm": Part(("lltm/*.py", "lltm/cells/*.py"), 40),

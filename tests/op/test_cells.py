@@ -215,7 +215,7 @@ def test_one_step_is_a_sequence_of_one(name: str) -> None:
     assert_equal(step(x, once), tuple(state.squeeze(0) for state in again))
 
 
-def test_the_lltm_is_the_hand_written_one() -> None:
+def test_the_lltm_is_that_of_the_wheel() -> None:
     torch.manual_seed(0)
     ours = cells.LLTM(3, 8, num_layers=2, bidirectional=True, dtype=F64, alpha=0.5)
     theirs = lltm.LLTMSequence(3, 8, 2, bidirectional=True, dtype=F64, alpha=0.5)

@@ -47,7 +47,7 @@ struct PackedAccessor {
   __device__ int64_t size(int dim) const { return sizes[dim]; }
 };
 
-using Gates = lltm::described::LltmGates<lltm::cuda::DeviceMath>;
+using Gates = lltm::described::LltmCell<lltm::cuda::DeviceMath>;
 
 // gates [rows, 3, S]: pre-activations in, what backward reads out; the rest [rows, S].
 template <class T>
