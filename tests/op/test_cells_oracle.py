@@ -7,6 +7,7 @@ and 90th percentile: where a sum cancels, which order of adding suffers is chanc
 from __future__ import annotations
 
 import cells_oracle
+import cells_oracle_gradients
 import oracle
 import pytest
 import torch
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.subprocess, pytest.mark.usefixtures("compiled_cells")]
 SIZES = ((1, 5, 7, 20), (9, 5, 7, 20), (6, 17, 33, 64), (8, 33, 5, 160))
 DIGITS_SIZES = (4, 5, 20, 24)
 DRAWS = 6
+GRADIENT_DRAWS = 2
 NAMES = ("output", "last", "input", "weights", "bias", "states", "reset_state")
 
 
@@ -66,5 +68,23 @@ def test_kernels_in_float64_are_at_most_as_wrong_as_eager(name: str) -> None:
         torch.testing.assert_close(tuple(each.value for each in right), eager(given))
         for found, function in zip(errors, (kernels, eager), strict=True):
             found.extend(map(oracle.error, function(given), right))
+    ours, theirs = map(quantiles, errors)
+    assert (ours <= theirs).all(), f"{ours.tolist()}, eager {theirs.tolist()} ulp"
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_gradients_in_float64_are_at_most_as_wrong_as_eager(name: str) -> None:
+    """Of every argument, against differences of the step on numbers of 50 digits."""
+    cell = CELLS[name]
+    kernels, eager = of_kernels(cell), of_reference(cell)
+    errors: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for draw in range(GRADIENT_DRAWS):
+        given = Problem(cell, *DIGITS_SIZES, seed=draw).arguments(reset=False)
+        weights = drawn_like(given, draw)
+        right = cells_oracle_gradients.gradients(cell, given, weights)
+        answers = [results(of, given, weights)[2:] for of in (kernels, eager)]
+        torch.testing.assert_close([each.value for each in right], answers[1])
+        for found, answer in zip(errors, answers, strict=True):
+            found.extend(map(oracle.error, answer, right))
     ours, theirs = map(quantiles, errors)
     assert (ours <= theirs).all(), f"{ours.tolist()}, eager {theirs.tolist()} ulp"
