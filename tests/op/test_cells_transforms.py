@@ -150,4 +150,4 @@ def test_dynamic_shapes_do_not_recompile(name: str) -> None:
         tensors = tuple(each for each in sized.tensors() if each is not None)
         torch.testing.assert_close(compiled(tensors), sequence(tensors))
         counted.append(frames.frame_count)
-    assert counted == counted[:1] * 3
+    assert 0 < counted[0] == counted[1] == counted[2]
