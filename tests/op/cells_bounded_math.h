@@ -44,13 +44,8 @@ inline Mask compared(bool value, Bounded a, Bounded b) {
 }
 inline Mask operator>(Bounded a, Bounded b) { return compared(a.value > b.value, a, b); }
 inline Mask operator<(Bounded a, Bounded b) { return compared(a.value < b.value, a, b); }
-inline Mask operator>=(Bounded a, Bounded b) { return compared(a.value >= b.value, a, b); }
 inline Mask operator<=(Bounded a, Bounded b) { return compared(a.value <= b.value, a, b); }
 inline Mask operator==(Bounded a, Bounded b) { return compared(a.value == b.value, a, b); }
-inline Mask operator!=(Bounded a, Bounded b) { return compared(a.value != b.value, a, b); }
-inline Mask operator&(Mask a, Mask b) { return {a.value && b.value, a.sure && b.sure}; }
-inline Mask operator|(Mask a, Mask b) { return {a.value || b.value, a.sure && b.sure}; }
-inline Mask operator!(Mask a) { return {!a.value, a.sure}; }
 
 // A function that does not fall.
 template <class Function>
