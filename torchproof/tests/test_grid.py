@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -540,6 +541,15 @@ def test_one_program_has_every_command(capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main(["check"]) == 0
     assert cli.main(["--check"]) == 0
     assert cli.main(["audit", "--rules"]) == 0
+
+
+@pytest.mark.parametrize(("name", "needed"), [("init", "copier"), ("release", "build")])
+def test_a_command_names_the_extra_that_it_lacks(name: str, needed: str) -> None:
+    program = f"import sys; sys.modules[{needed!r}] = None; from torchproof import cli; "
+    command = [sys.executable, "-c", f"{program} sys.exit(cli.main([{name!r}, '--help']))"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    reason = f"error: {needed} is not installed: pip install 'torchproof[{name}]'\n"
+    assert (done.returncode, done.stderr) == (2, reason)
 
 
 def test_a_wheel_may_be_built_on_a_torch_that_none_is_tried_in(tmp_path: Path) -> None:

@@ -7,34 +7,64 @@ import importlib
 import os
 import signal
 import sys
+from dataclasses import dataclass
 
 from torchproof.errors import TorchproofError, explain_error
 
-RUN = "torchproof.matrix"
 # As a shell reports a program that SIGPIPE has ended.
 BROKEN_PIPE = 128 + signal.SIGPIPE
-# A command, the module whose main() does it, and what is put before the user's own arguments.
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a command does.
+
+    Attributes:
+        module: of torchproof; its main() does it.
+        before: what main() is given before the user's own arguments.
+        extra: of this distribution, which the module needs.
+    """
+
+    module: str
+    what: str
+    before: tuple[str, ...] = ()
+    extra: str = ""
+
+    def run(self, arguments: list[str]) -> int:
+        """Run it; the exit code."""
+        try:
+            module = importlib.import_module(f"torchproof.{self.module}")
+        except ModuleNotFoundError as error:
+            if not self.extra:
+                raise
+            raise TorchproofError(
+                f"{error.name} is not installed: pip install 'torchproof[{self.extra}]'"
+            ) from None
+        code: int = module.main([*self.before, *arguments])
+        return code
+
+
 COMMANDS = {
-    "run": (RUN, (), "build, audit, load, test and time the rows of matrix.toml"),
-    "list": (RUN, ("--list",), "list the rows"),
-    "expand": (RUN, ("--list", "--json"), "the rows as JSON, for a matrix of GitHub Actions"),
-    "check": (RUN, ("--check",), "check matrix.toml and what is made from it"),
-    "report": (RUN, ("--report",), "report what earlier runs have kept"),
-    "page": ("torchproof.report.page.check", (), "look at the report's page in headless Chromium"),
-    "audit": ("torchproof.audit.__main__", (), "where wheels, packages and libraries will load"),
-    "grid": ("torchproof.grid.__main__", (), "load wheels into torches, beside the prediction"),
-    "doctor": ("torchproof.doctor.__main__", (), "the rule that a load error breaks, and its fix"),
-    "crossload": ("torchproof.grid.__main__", ("--built",), "the grid of the project's wheels"),
-    "init": ("torchproof.template.__main__", (), "make a new extension project"),
-    "conda": ("torchproof.conda.__main__", (), "build, test and install the conda packages"),
-    "release": ("torchproof.release.__main__", (), "build or check what is released"),
+    "run": Command("matrix", "build, audit, load, test and time the rows of matrix.toml"),
+    "list": Command("matrix", "list the rows", ("--list",)),
+    "expand": Command("matrix", "the rows as JSON, for GitHub Actions", ("--list", "--json")),
+    "check": Command("matrix", "check matrix.toml and what is made from it", ("--check",)),
+    "report": Command("matrix", "report what earlier runs have kept", ("--report",)),
+    "page": Command("report.page.check", "look at the report's page in Chromium", extra="page"),
+    "audit": Command("audit.__main__", "where wheels, packages and libraries will load"),
+    "grid": Command("grid.__main__", "load wheels into torches, beside the prediction"),
+    "doctor": Command("doctor.__main__", "the rule that a load error breaks, and its fix"),
+    "crossload": Command("grid.__main__", "the grid of the project's wheels", ("--built",)),
+    "init": Command("template.__main__", "make a new extension project", extra="init"),
+    "conda": Command("conda.__main__", "build and test the conda packages", extra="conda"),
+    "release": Command("release.__main__", "build or check what is released", extra="release"),
 }
 
 
 def usage() -> str:
     """Every command in a line."""
     width = max(map(len, COMMANDS))
-    lines = (f"  {name:<{width}}  {what}" for name, (_, _, what) in COMMANDS.items())
+    lines = (f"  {name:<{width}}  {each.what}" for name, each in COMMANDS.items())
     return "\n".join(["torchproof COMMAND [--help] ...", "", *lines])
 
 
@@ -47,9 +77,7 @@ def command(argv: list[str]) -> int:
     if name not in COMMANDS:
         print(f"torchproof: there is no command {name!r}\n\n{usage()}", file=sys.stderr)
         return 2
-    module, before, _ = COMMANDS[name]
-    code: int = importlib.import_module(module).main([*before, *rest])
-    return code
+    return COMMANDS[name].run(rest)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torchproof.errors import TorchproofError
 from torchproof.interrupts import INTERRUPTED
+from torchproof.template import create
 
 BAD_INPUT = 2
 
@@ -44,12 +45,6 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line."""
     chosen = arguments(argv)
-    try:
-        from torchproof.template import create  # noqa: PLC0415 - copier is an extra
-    except ModuleNotFoundError as error:
-        message = f"{error.name} is not installed: pip install 'torchproof[init]'"
-        print(f"init: {message}", file=sys.stderr)
-        return BAD_INPUT
     given = {name: getattr(chosen, name) for name in ("name", "author", "cuda", "torchproof")}
     request = create.Request(
         folder=chosen.folder,
