@@ -90,7 +90,7 @@ def lint(session: nox.Session) -> None:
     sources = sorted(path for kind in CXX_SOURCES for path in Path("csrc").rglob(kind))
     session.run("bandit", "-q", "-c", "pyproject.toml", "-r", *SHIPPED)
     accepted = [f"--accept={name}={why}" for name, why in ACCEPTED_VULNERABILITIES.items()]
-    session.run("python", "-m", "torchproof.machine.vulnerabilities", *accepted)
+    session.run("torchproof", "vulnerabilities", *accepted)
     session.run("clang-format", "--dry-run", "--Werror", *map(str, sources))
     session.run("lint-imports", "--config", "torchproof/pyproject.toml", "--no-cache")
     session.install(f"torch=={TORCH}")
@@ -205,21 +205,21 @@ def torch_nightly(session: nox.Session) -> None:
 def interpreters(session: nox.Session) -> None:
     """Fetch the CPythons of matrix.toml that are missing, from Debian's packages; `-- 3.15`."""
     install_torchproof(session, "interpreters")
-    session.run("python", "-m", "torchproof.machine.interpreters", *session.posargs)
+    session.run("torchproof", "interpreters", *session.posargs)
 
 
 @nox.session(tags=["setup"])
 def compilers(session: nox.Session) -> None:
     """Install the compilers that a tier's rows name, from Debian's packages; `-- --tier pr`."""
     install_torchproof(session)
-    session.run("python", "-m", "torchproof.rows.compilers", *session.posargs)
+    session.run("torchproof", "compilers", *session.posargs)
 
 
 @nox.session(tags=["setup"])
 def lock(session: nox.Session) -> None:
     """Resolve what the matrix's environments install, and write locks/: versions and hashes."""
     install_torchproof(session)
-    session.run("python", "-m", "torchproof.machine.relock", *session.posargs)
+    session.run("torchproof", "lock", *session.posargs)
 
 
 @nox.session(tags=["speed"])

@@ -333,7 +333,7 @@ class Campaign:
         rows = ("run", "--select", "binding=stable,level=host", "--jobs", "1")
         for name, command in (
             ("matrix", [sys.executable, "-m", "torchproof", *rows]),
-            ("lock", [sys.executable, "-m", "torchproof.machine.relock"]),
+            ("lock", [sys.executable, "-m", "torchproof", "lock"]),
         ):
             with self.case(f"{name}: no network"):
                 done = subprocess.run(

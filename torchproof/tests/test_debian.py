@@ -14,7 +14,7 @@ from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
 from torchproof.rows import compilers
 from torchproof.rows.plan import expand
 
-from torchproof import config
+from torchproof import cli, config
 
 MATRIX = config.load()
 ARM = emulation.of(MATRIX, "linux-aarch64")
@@ -168,5 +168,5 @@ def test_where_every_compiler_is_here_nothing_is_installed(
 
 
 def test_a_tier_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert compilers.main(["--tier", "noon"]) == 2
+    assert cli.main(["compilers", "--tier", "noon"]) == 2
     assert "noon" in capsys.readouterr().err

@@ -538,6 +538,10 @@ def test_one_program_has_every_command(capsys: pytest.CaptureFixture[str]) -> No
     assert all(f"  {name} " in usage for name in ("run", "check", "audit", "grid", "crossload"))
     assert cli.main(["gird"]) == 2
     assert "there is no command 'gird'" in capsys.readouterr().err
+    for name in ("interpreters", "compilers", "lock", "vulnerabilities"):
+        with pytest.raises(SystemExit, match="0"):
+            cli.main([name, "--help"])
+        assert f"usage: torchproof {name}" in capsys.readouterr().out
     assert cli.main(["check"]) == 0
     assert cli.main(["--check"]) == 0
     assert cli.main(["audit", "--rules"]) == 0

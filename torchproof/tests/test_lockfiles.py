@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 from pathlib import Path
@@ -12,7 +11,7 @@ from packaging.requirements import Requirement
 from torchproof.machine import lockfiles, vulnerabilities
 from torchproof.machine.lockfiles import LockError, Pin, parse, read, split
 
-from torchproof import config
+from torchproof import cli
 
 A, B = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 TEXT = f"""# a comment
@@ -121,14 +120,16 @@ def test_every_version_in_every_lock_is_audited(
         return subprocess.CompletedProcess([], 1, json.dumps({"dependencies": [broken]}), "")
 
     monkeypatch.setattr(vulnerabilities, "audit", audit)
-    monkeypatch.setattr(config, "ROOT", tmp_path.parent)
-    project = dataclasses.replace(config.project(), locks=tmp_path.name)
-    monkeypatch.setattr(config, "project", lambda: project)
-    monkeypatch.setattr("sys.argv", ["vulnerabilities"])
-    assert vulnerabilities.main() == 1
+    monkeypatch.setattr(lockfiles, "home", lambda: tmp_path)
+    assert vulnerabilities.main([]) == 1
     assert sorted(map(str, asked)) == ["numpy==2.4.6", "torch==2.10.0", "torch==2.13.0"]
     out = capsys.readouterr().out
     assert "numpy 1: PYSEC-1: failed, fixed in 2" in out
     assert "torch 1: PYSEC-1: failed, fixed in 2" in out
-    monkeypatch.setattr("sys.argv", ["vulnerabilities", "--accept=PYSEC-1=not used"])
-    assert vulnerabilities.main() == 0
+    assert vulnerabilities.main(["--accept=PYSEC-1=not used"]) == 0
+
+
+@pytest.mark.parametrize("command", ["lock", "vulnerabilities"])
+def test_a_project_without_locks_is_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command]) == 2
+    assert capsys.readouterr().err.startswith("error: matrix.toml: expected project.locks")

@@ -58,6 +58,10 @@ COMMANDS = {
     "init": Command("template.__main__", "make a new extension project", extra="init"),
     "conda": Command("conda.__main__", "build and test the conda packages", extra="conda"),
     "release": Command("release.__main__", "build or check what is released", extra="release"),
+    "interpreters": Command("machine.interpreters", "fetch the CPythons that rows lack"),
+    "compilers": Command("rows.compilers", "install the compilers that rows name"),
+    "lock": Command("machine.relock", "lock the versions and hashes that environments install"),
+    "vulnerabilities": Command("machine.vulnerabilities", "check the locks for known ones"),
 }
 
 

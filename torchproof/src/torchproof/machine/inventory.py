@@ -157,6 +157,11 @@ def cache_folder() -> Path:
     return Path(cache) / "torchproof"
 
 
+def find_program(name: str) -> str | None:
+    """A program on PATH or, as a package that this tool depends on brings it, beside this tool."""
+    return shutil.which(name) or shutil.which(name, path=sysconfig.get_path("scripts"))
+
+
 def running_python() -> Interpreter:
     """The interpreter this process runs on, outside its virtual environment."""
     base = Path(getattr(sys, "_base_executable", sys.executable))

@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from torchproof.config import ROOT, project
 from torchproof.errors import TorchproofError
 
 COMMON = "common.txt"
@@ -105,6 +106,13 @@ def parse(text: str) -> tuple[Pin, ...]:
             )
         found.append(pin)
     return tuple(found)
+
+
+def home() -> Path:
+    """The folder of the project's locks."""
+    if not project().locks:
+        raise LockError("matrix.toml: expected project.locks, the folder of the locks")
+    return ROOT / project().locks
 
 
 def read(folder: Path, torch: str) -> Lock:

@@ -1,4 +1,4 @@
-"""`python -m torchproof.machine.relock`: resolve what environments install, write the locks."""
+"""`torchproof lock`: resolve what environments install, and write the locks."""
 
 import argparse
 import hashlib
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from torchproof import config, terminal
+from torchproof import config
 from torchproof.config import Torch
-from torchproof.errors import TorchproofError
 from torchproof.files import write_atomically
 from torchproof.machine.environments import pip_settings, requirements
-from torchproof.machine.lockfiles import ALWAYS, COMMON, LockError, Pin, parse, split
+from torchproof.machine.inventory import find_program
+from torchproof.machine.lockfiles import ALWAYS, COMMON, LockError, Pin, home, parse, split
 
 HEADER = "# Made by `nox -s lock`; docs/maintaining.md says when.\n"
 COMPILE = "pip compile --quiet --universal --generate-hashes --prerelease disallow"
@@ -30,7 +30,7 @@ def compile_lock(torch: Torch, oldest: str, wanted: Sequence[str], output: Path)
     lines = [*wanted, f"torch=={torch.version}; {limits}"]
     done = subprocess.run(
         [
-            "uv",
+            find_program("uv") or "uv",
             *COMPILE.split(),
             *PLAIN.split(),
             "--python-version",
@@ -43,6 +43,7 @@ def compile_lock(torch: Torch, oldest: str, wanted: Sequence[str], output: Path)
         capture_output=True,
         text=True,
         check=False,
+        env={"UV_PYTHON_DOWNLOADS": "never", **os.environ},
     )
     if done.returncode:
         raise LockError(f"torch {torch.version}: uv: {done.stderr.strip()}")
@@ -86,23 +87,9 @@ def write(folder: Path, matrix: config.Matrix) -> None:
         write_atomically(folder / name, HEADER + "".join(pin.text + "\n" for pin in pins))
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when the locks are written."""
-    parser = argparse.ArgumentParser(prog="nox -s lock --", description=__doc__)
-    parser.parse_args()
-    console = terminal.console(soft_wrap=True)
-    try:
-        folder = config.project().locks
-        if not folder:
-            raise LockError("matrix.toml: expected project.locks, the folder of the locks")
-        write(config.ROOT / folder, config.load())
-    except TorchproofError as error:
-        terminal.print_error(console, error)
-        return 2
-    console.print(f"{folder}: {sum(1 for _ in Path(config.ROOT, folder).glob('*.txt'))} files")
+    argparse.ArgumentParser(prog="torchproof lock", description=__doc__).parse_args(argv)
+    write(home(), config.load())
+    print(f"{config.project().locks}: {sum(1 for _ in home().glob('*.txt'))} files")
     return 0
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("UV_PYTHON_DOWNLOADS", "never")
-    sys.exit(main())

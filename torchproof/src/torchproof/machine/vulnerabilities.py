@@ -1,7 +1,5 @@
 """Known vulnerabilities of what the locks hold: pip-audit's answer, "not run" where it has none.
 
-    python -m torchproof.machine.vulnerabilities [--accept ID=REASON ...]
-
 pip-audit passes over a package that its service does not know, and exits with 0: of a service that
 cannot be reached, that would be "passed" for every package.
 """
@@ -13,12 +11,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import groupby, zip_longest
-from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
-from torchproof import config, terminal
+from torchproof import terminal
 from torchproof.machine import lockfiles
 
 
@@ -78,19 +75,15 @@ def audit(requirements: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the command line; 1 where a vulnerability is neither fixed nor accepted."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="torchproof vulnerabilities", description=__doc__)
     parser.add_argument("--accept", action="append", default=[], metavar="ID=REASON")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(argv)
     accepted = dict(text.split("=", 1) for text in chosen.accept)
-    files = Path(config.ROOT, config.project().locks).glob("*.txt")
+    files = lockfiles.home().glob("*.txt")
     pins = [pin for file in files for pin in lockfiles.parse(file.read_text(encoding="utf-8"))]
     code, lines = verdict(map(audit, requirements(pins)), accepted)
     for line in lines:
         terminal.console(soft_wrap=True).print(line, style="red" if code else None)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

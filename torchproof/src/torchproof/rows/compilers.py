@@ -1,4 +1,4 @@
-"""`python -m torchproof.rows.compilers`: install the compilers of rows, from Debian's packages."""
+"""`torchproof compilers`: install the compilers of rows, from Debian's packages."""
 
 import argparse
 import os
@@ -25,14 +25,10 @@ def missing(labels: Iterable[str], present: Iterable[str]) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Install what is missing."""
-    parser = argparse.ArgumentParser(prog="nox -s compilers --", description=__doc__)
+    parser = argparse.ArgumentParser(prog="torchproof compilers", description=__doc__)
     parser.add_argument("--tier", default="local", help="whose rows (default: %(default)s)")
     chosen = parser.parse_args(argv)
-    try:
-        rows = expand(config.load(), chosen.tier)
-    except config.ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    rows = expand(config.load(), chosen.tier)
     packages = missing({row.compiler for row in rows}, (c.label for c in find_compilers()))
     if not packages:
         print(f"every compiler of tier {chosen.tier} is here")
@@ -44,10 +40,6 @@ def main(argv: list[str] | None = None) -> int:
     for command in (["update", "-q"], ["install", "-y", "-q", *packages]):
         code = subprocess.run([*root, "apt-get", *command], check=False).returncode
         if code:
-            print(f"error: apt-get {command[0]} failed, its words are above", file=sys.stderr)
+            print(f"error: apt-get {command[0]} failed, its output is above", file=sys.stderr)
             return code
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
