@@ -80,4 +80,4 @@ def test_the_page_has_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "matrix: &lt;b&gt; lives on",
     ):
         assert words in text
-    assert "<code>nox -s mutants -- --record</code>" in text
+    assert "there is no <code>docs/campaigns/mutants.json</code>" in text

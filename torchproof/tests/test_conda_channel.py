@@ -73,7 +73,7 @@ def test_a_wheel_that_cannot_be_packed_is_named(
 
 def test_too_little_disk_is_told_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "FREE_BYTES", 1 << 60)
-    with pytest.raises(ChannelFailed, match=r"nox -s conda may need .* GiB: free some space"):
+    with pytest.raises(ChannelFailed, match=r"torchproof conda may need .* GiB: free some space"):
         run.check_disk()
 
 

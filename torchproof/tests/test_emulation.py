@@ -42,7 +42,7 @@ def placed(machine: Machine, **wanted: str) -> list[Placed]:
 def test_a_run_fetches_what_nothing_emulates_yet(wanted: dict[str, str]) -> None:
     (row,) = placed(HERE, **wanted)
     assert row.fetchable
-    assert f"`nox -s interpreters -- 3.11 --emulate {row.row.platform}`" in row.missing
+    assert f"`torchproof interpreters 3.11 --emulate {row.row.platform}`" in row.missing
 
 
 def test_a_row_of_another_platform_gets_its_python_and_compiler() -> None:

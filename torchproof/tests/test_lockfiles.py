@@ -47,7 +47,7 @@ def test_a_missing_or_damaged_lock_names_its_file_and_the_remedy(
 ) -> None:
     if text is not None:
         (tmp_path / "common.txt").write_text(text)
-    with pytest.raises(LockError, match=r"`nox -s lock`"):
+    with pytest.raises(LockError, match=r"`torchproof lock`"):
         read(tmp_path, "2.13.0")
 
 

@@ -97,6 +97,6 @@ def test_a_readme_that_has_drifted_is_told(monkeypatch: pytest.MonkeyPatch, tmp_
     drifted.write_text(readme.PATH.read_text(encoding="utf-8").replace("| 2.10 |", "| 2.01 |"))
     monkeypatch.setattr(readme, "PATH", drifted)
     (finding,) = readme.check()
-    assert "nox -s matrix -- --write" in finding
+    assert "`torchproof run --write`" in finding
     readme.write()
     assert readme.check() == ()

@@ -1,4 +1,4 @@
-"""`python -m torchproof`: what `nox -s matrix` runs."""
+"""`python -m torchproof`, which is `torchproof`."""
 
 import sys
 

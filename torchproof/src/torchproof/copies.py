@@ -24,7 +24,7 @@ def check() -> tuple[str, ...]:
     """Each copy that is missing or differs from its original, in one sentence."""
     return tuple(
         f"{path}: is not the file of torchproof that it copies; edit that one and run "
-        "`nox -s matrix -- --write`"
+        "`torchproof run --write`"
         for path, text in _texts().items()
         if not (copy := config.ROOT / path).is_file() or copy.read_text(encoding="utf-8") != text
     )

@@ -236,7 +236,7 @@ def record(
     except proofs.Unrecordable as error:
         terminal.print_error(console, error)
         return 1
-    console.print(f"recorded: {shown(file)}; `nox -s matrix -- --write` makes README.md of it")
+    console.print(f"recorded: {shown(file)}; `torchproof run --write` makes README.md of it")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`torchproof conda`: what `nox -s conda` runs."""
+"""`torchproof conda`: the conda packages, built, tested and installed."""
 
 from torchproof.interrupts import INTERRUPTED  # before the imports that are slow
 

@@ -78,7 +78,7 @@ def check_disk() -> None:
     free = shutil.disk_usage(ROOT).free
     if free < FREE_BYTES:
         raise channel.ChannelFailed(
-            f"{free / 2**30:.1f} GiB of disk are free, nox -s conda may need "
+            f"{free / 2**30:.1f} GiB of disk are free, torchproof conda may need "
             f"{FREE_BYTES >> 30} GiB: free some space and run it again"
         )
 
@@ -141,7 +141,7 @@ def not_run(session: Session) -> list[str]:
     found = []
     if project().conda.native not in session.packages:
         found.append(
-            f"{project().conda.native}: `nox -s conda -- --native` builds and tests it, too"
+            f"{project().conda.native}: `torchproof conda --native` builds and tests it, too"
         )
     if len({target.series for target in session.targets}) == 1:
         found.append("a second Python: this machine has one that can be packaged")

@@ -51,7 +51,7 @@ def prefix_of(python: Interpreter) -> Path | None:
     )
     prefix = Path(completed.stdout.strip())
     headers = prefix / "include" / f"python{series(python.version)}"
-    # What `nox -s interpreters` fetched starts by the libraries of its folder, and cannot be moved.
+    # What `torchproof interpreters` fetched starts by its own libraries, and cannot be moved.
     bound = prefix == SHARED_PREFIX or interpreters_folder() in prefix.parents
     return None if bound or not headers.is_dir() else prefix
 

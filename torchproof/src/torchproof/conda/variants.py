@@ -10,9 +10,9 @@ from torchproof.files import write_atomically
 
 PATH = settings.RECIPE / "conda_build_config.yaml"
 HEADER = """\
-# Made from matrix.toml by `nox -s conda -- --write`; `nox -s matrix -- --check` fails when it has
-# drifted. Block lists and no selectors: conda-build takes a trailing [...] for a selector, and
-# rattler-build takes a selector for a comment.
+# Made from matrix.toml by `torchproof run --write`; `torchproof check` fails when it has drifted.
+# Block lists and no selectors: conda-build takes a trailing [...] for a selector, and rattler-build
+# takes a selector for a comment.
 """
 # conda-forge's word for the variant without CUDA.
 NO_CUDA = "None"
@@ -70,7 +70,7 @@ def check() -> tuple[str, ...]:
     if changed := drift():
         found.append(
             "recipe/conda_build_config.yaml has drifted from matrix.toml; run "
-            f"`nox -s conda -- --write`:\n{changed}"
+            f"`torchproof run --write`:\n{changed}"
         )
     if config.recipe_version() != config.version():
         found.append(

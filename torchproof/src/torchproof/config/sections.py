@@ -9,7 +9,7 @@ class Conda:
 
     Attributes:
         tests: the package that installs the suites below share/NAME, NAME being the project's.
-        proofs: a folder of tests that `nox -s conda` runs against what it has built.
+        proofs: a folder of tests that `torchproof conda` runs against what it has built.
     """
 
     stable: str = ""
@@ -48,7 +48,7 @@ class Project:
         tests: what else decides a row's result.
         benchmarks: files for pytest-benchmark, which a row runs as its last phase.
         groups: the dependency groups of pyproject.toml that every environment holds.
-        locks: a folder of the versions and hashes that environments install; `nox -s lock`.
+        locks: a folder of the versions and hashes that environments install; `torchproof lock`.
         campaigns: those whose figures, in docs/campaigns, the report shows.
         instruction_set: a Python expression for the instruction set that the library uses.
         requires: what else every environment holds, as pip takes it.

@@ -242,7 +242,7 @@ class Matrix(Known):
 
     @property
     def headers(self) -> Torch:
-        """The torch release the stable wheel is compiled against, and `nox -s tests` installs."""
+        """The torch release the stable wheel is compiled against."""
         return self.release(self.stable.headers)
 
     @property

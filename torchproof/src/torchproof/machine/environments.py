@@ -152,7 +152,7 @@ def locked(torch: str) -> Lock | None:
     if unmet := lock.unmet(requirements()):
         raise LockError(
             f"{project().locks}: no version of {', '.join(unmet)} for torch {torch}; make it again "
-            "with `nox -s lock`"
+            "with `torchproof lock`"
         )
     return lock
 

@@ -117,7 +117,7 @@ class Machine:
 
 
 def find_pythons() -> tuple[Interpreter, ...]:
-    """Every released CPython of the system, PATH, pyenv and `nox -s interpreters`, newest first.
+    """Released CPythons of the system, PATH, pyenv and `torchproof interpreters`, newest first.
 
     Each version once; of a version with and without a GIL, both.
     """
@@ -128,7 +128,7 @@ def find_pythons() -> tuple[Interpreter, ...]:
 
 
 def find_pythons_of_systems() -> tuple[Interpreter, ...]:
-    """Every CPython that `nox -s interpreters` has put on another system."""
+    """Every CPython that `torchproof interpreters` has put on another system."""
     found: list[Interpreter] = []
     for folder in sorted((cache_folder() / "systems").glob("*/bin")):
         finder = findpython.Finder(no_same_file=True, selected_providers=[])
@@ -147,7 +147,7 @@ def _newest_first(finder: findpython.Finder, system: str) -> tuple[Interpreter, 
 
 
 def interpreters_folder() -> Path:
-    """Where `nox -s interpreters` puts the CPythons it fetches, a folder each."""
+    """Where `torchproof interpreters` puts the CPythons it fetches, a folder each."""
     return cache_folder() / "interpreters"
 
 

@@ -102,7 +102,7 @@ def parse(text: str) -> tuple[Pin, ...]:
         operators = [only.operator for only in pin.requirement.specifier]
         if operators not in (["=="], ["==="]) or not pin.hashes:
             raise LockError(
-                f"{stated}: expected one version and a hash; make it with `nox -s lock`"
+                f"{stated}: expected one version and a hash; make it with `torchproof lock`"
             )
         found.append(pin)
     return tuple(found)
@@ -122,7 +122,7 @@ def read(folder: Path, torch: str) -> Lock:
         try:
             pins += parse(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:  # InvalidRequirement is a ValueError
-            raise LockError(f"{file}: {error}; make it with `nox -s lock`") from error
+            raise LockError(f"{file}: {error}; make it with `torchproof lock`") from error
     return Lock.of(pins)
 
 

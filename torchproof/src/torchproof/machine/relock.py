@@ -18,7 +18,7 @@ from torchproof.machine.environments import pip_settings, requirements
 from torchproof.machine.inventory import find_program
 from torchproof.machine.lockfiles import ALWAYS, COMMON, LockError, Pin, home, parse, split
 
-HEADER = "# Made by `nox -s lock`; docs/maintaining.md says when.\n"
+HEADER = "# Made by `torchproof lock`.\n"
 COMPILE = "pip compile --quiet --universal --generate-hashes --prerelease disallow"
 PLAIN = "--no-header --no-annotate --no-emit-index-url --no-emit-find-links"
 

@@ -17,7 +17,7 @@ class Campaign:
     """A campaign and its figures; None where none are kept.
 
     Attributes:
-        name: of the nox session.
+        name: of its record, docs/campaigns/NAME.json.
         date, commit, processor: of the run.
         seed: of its random choices; None where it makes none.
         minutes: its budget.

@@ -118,7 +118,7 @@ def read(file: Path) -> Record | None:
     except (KeyError, TypeError) as error:
         raise config.ConfigError(
             f"{file.name}: is no record of proofs ({error!r}); make it with "
-            "`nox -s matrix -- --record`"
+            "`torchproof run --record`"
         ) from error
 
 

@@ -10,7 +10,7 @@ from torchproof.report.proofs import Proof, ProvenRow, Record
 from torchproof.rows.results import NOT_RUN
 
 PATH = config.ROOT / "README.md"
-BEGIN = "<!-- made from matrix.toml and docs/proofs by `nox -s matrix -- --write` -->"
+BEGIN = "<!-- made from matrix.toml and docs/proofs by `torchproof run --write` -->"
 END = "<!-- end -->"
 NO_WHEEL = "—"
 
@@ -125,7 +125,7 @@ def _passed(matrix: Matrix, found: Sequence[tuple[str, ProvenRow]]) -> str:
 
 def _processors(records: Sequence[Record]) -> Iterator[str]:
     if not records:
-        yield "No processor has a record: `nox -s matrix -- --record` makes one."
+        yield "No processor has a record: `torchproof run --record` makes one."
         return
     tiers = " | ".join(f"tier `{tier}`" for tier in proofs.TIERS)
     yield f"| processor | caches | {tiers} |"
@@ -175,5 +175,5 @@ def check() -> tuple[str, ...]:
         return ()
     return (
         "README.md: its tables differ from matrix.toml, docs/proofs or the age of the kernels; "
-        "run `nox -s matrix -- --write`",
+        "run `torchproof run --write`",
     )

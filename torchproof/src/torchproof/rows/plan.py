@@ -137,7 +137,7 @@ def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
     if _is_emulated(matrix, row, machine):
         emulated = machine.emulating(row.platform)
         if emulated is None or emulated.python(row.python) is None:
-            command = f"`nox -s interpreters -- {row.python} --emulate {row.platform}`"
+            command = f"`torchproof interpreters {row.python} --emulate {row.platform}`"
             missing = f"no CPython {row.python} of {row.platform} is emulated here: {command}"
             yield Placed(row, None, None, missing, fetchable=True)
             return
@@ -189,7 +189,7 @@ def _missing(
     if python is None:
         if row.system == HOST:
             return f"no CPython {row.python} on this machine"
-        command = f"nox -s interpreters -- {row.python} --on {row.system} --source TREE"
+        command = f"torchproof interpreters {row.python} --on {row.system} --source TREE"
         needed = f"`{command}` builds one from CPython's sources"
         return f"no CPython {row.python} on {row.system}: {needed}"
     if compiler is None:

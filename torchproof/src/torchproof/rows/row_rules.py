@@ -1,4 +1,4 @@
-"""What a row may not claim. Each rule is one function; `nox -s matrix -- --check` runs them all."""
+"""What a row may not claim. Each rule is one function; `torchproof check` runs them all."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ LOG_LINES = 60
 LOG_CHARACTERS = 12_000
 STATUSES = (PASSED, FAILED, NOT_RUN)
 MARKS = {PASSED: "✓", FAILED: "✗", NOT_RUN: "○"}
-# The page of `nox -s bench`, from the folder of the matrix's report.
+# A project's own page of benchmarks, from the folder of the matrix's report.
 BENCHMARK = "../bench/index.html"
 PHASES = ("environment", "build", "install", "audit", "load", "tests", "speed")
 

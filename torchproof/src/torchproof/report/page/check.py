@@ -122,7 +122,7 @@ def make_sample() -> Path:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when a reader stumbles over nothing."""
-    parser = argparse.ArgumentParser(prog="nox -s page --", description=__doc__)
+    parser = argparse.ArgumentParser(prog="torchproof page", description=__doc__)
     parser.add_argument("file", nargs="?", type=Path, default=REPORT, help="default: %(default)s")
     file = parser.parse_args(argv).file
     files = [make_sample(), *([file.resolve()] if file.is_file() else [])]
