@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchproof.config import ROOT
 from torchproof.rows import results
 
 DRIVER = Path(__file__).parent / "fakes" / "run.py"
@@ -30,12 +32,19 @@ HEAR_INTERRUPTS = ("env", "--default-signal=INT")
 
 
 def start(
-    folder: Path, *, jobs: int = 2, resume: bool = False, mode: str = "", **happenings: Any
+    folder: Path,
+    *,
+    jobs: int = 2,
+    resume: bool = False,
+    mode: str = "",
+    project: Path = ROOT,
+    **happenings: Any,
 ) -> Any:
     modes = [*(["resume"] if resume else []), *mode.split()]
     return subprocess.Popen(
         [*HEAR_INTERRUPTS, sys.executable, str(DRIVER), str(folder), str(jobs), *modes],
         env={**os.environ, "STANDIN": json.dumps(happenings)},
+        cwd=project,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -111,6 +120,39 @@ def test_a_broken_row_is_told_and_the_others_pass(
     assert found[NATIVE]["status"] == "failed"
     assert found[NATIVE]["reason"].startswith(reason)
     assert {row["status"] for name, row in found.items() if name != NATIVE} == {"passed"}
+
+
+def project_with_test(folder: Path, code: str) -> Path:
+    """A project with a test that a row of it really runs, beside the package's sources."""
+    project = folder / "project"
+    shutil.copytree(ROOT, project)
+    (project / "tests" / "test_import.py").write_text(f"{code}\n\ndef test_it(): pass\n")
+    return project
+
+
+@pytest.mark.parametrize("code", ["import decay", "import decay, decay.absent"])
+def test_a_row_whose_tests_import_the_sources_fails(tmp_path: Path, code: str) -> None:
+    project = project_with_test(tmp_path, code)
+    # pytest puts the folder above it on sys.path, where the sources are.
+    (project / "tests" / "__init__.py").touch()
+    status, output = finish(tmp_path, project=project, tests={NATIVE: "real"})
+    assert status == 1, output
+    reason = rows(tmp_path)[NATIVE]["reason"]
+    installed = tmp_path / "work" / NATIVE / "site" / "decay"
+    sources = project / "decay" / "__init__.py"
+    assert f"imported from {sources}, not from the installed wheel in {installed}" in reason
+    assert "--import-mode=importlib" in reason
+
+
+@pytest.mark.parametrize("code", ["import decay", "import decay; assert False", ""])
+def test_a_row_whose_tests_import_the_wheel_does_not_name_the_sources(
+    tmp_path: Path, code: str
+) -> None:
+    project = project_with_test(tmp_path, code)
+    finish(tmp_path, project=project, tests={NATIVE: "real"})
+    found = rows(tmp_path)[NATIVE]
+    assert "imported from" not in found["reason"]
+    assert found["status"] == ("failed" if "False" in code else "passed"), found["reason"]
 
 
 def test_a_row_is_held_to_its_level_and_keeps_what_each_library_used(tmp_path: Path) -> None:

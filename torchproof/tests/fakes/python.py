@@ -63,8 +63,10 @@ def load() -> None:
 
 
 def test() -> None:
-    """Leave a JUnit file and oracle records."""
+    """Leave a JUnit file and oracle records, or run the real pytest."""
     happening = told("tests")
+    if happening == "real":
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     obey(happening if happening in ("abort", "hang", "pause") else "")
     broken = happening == "fail"
     option("--junitxml").write_text(JUNIT.format('<failure message="no"/>' if broken else ""))

@@ -27,6 +27,7 @@ from torchproof.machine.inventory import CompilerFound
 from torchproof.machine.processes import CompletedCommand, Processes, Stopped
 from torchproof.machine.processor import Processor
 from torchproof.rows import results
+from torchproof.rows.imported import PLUGIN, ImportCheck
 from torchproof.rows.plan import Placed, Row
 from torchproof.rows.progress import Progress
 from torchproof.rows.results import FAILED, PASSED
@@ -115,6 +116,7 @@ class RowRun:
         self.tools = tools
         self.phase = "environment"
         self.work = tools.folder / "work" / row.id
+        self.imported = ImportCheck(self.work / "site" / project().name, self.work / "imported")
         self.level = tools.matrix.level(row.level)
         emulation = placed.python.emulation if placed.python else None
         self.emulation = emulation
@@ -340,10 +342,17 @@ class RowRun:
             "-m",
             "pytest",
             *fixed,
+            "-p",
+            PLUGIN.stem,
             *options,
             *selection,
         ]
-        return self._run(command, limit, {**self._site(), **(env or {})})
+        variables = {**self._site(), **self.imported.prepare(), **(env or {})}
+        variables["PYTHONPATH"] += f"{os.pathsep}{self.imported.folder}"
+        ended = self._run(command, limit, variables)
+        if failure := self.imported.failure():
+            raise RowFailed(failure)
+        return ended
 
     def _limit(self, seconds: float) -> float:
         return seconds * (EMULATED if self.emulation else 1)
