@@ -250,3 +250,37 @@ def test_a_release_has_an_sdist_and_a_wheel_for_each_proven_platform(
     names: list[str], missing: list[str]
 ) -> None:
     assert platforms.missing(config.load(), map(Path, names)) == missing
+
+
+@pytest.mark.parametrize(
+    ("requires", "backend", "reason"),
+    [
+        ('"torch==2.13.0"', "setuptools.build_meta", "No matching distribution found for torch"),
+        ("", "absent.build_meta", "Backend 'absent.build_meta' is not available"),
+    ],
+)
+def test_a_build_that_cannot_begin_is_one_sentence(
+    requires: str,
+    backend: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project, wheels = tmp_path / "project", tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / "torch-2.13.0-cp399-cp399-linux_x86_64.whl").touch()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        f'[build-system]\nrequires = [{requires}]\nbuild-backend = "{backend}"\n'
+    )
+    for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=x"]):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *identity, *arguments], cwd=project, check=True)
+    monkeypatch.setattr(config, "ROOT", project)
+    assert main(["build"]) == 2
+    message = capsys.readouterr().err
+    assert reason in message
+    assert message.count("\n") == 1

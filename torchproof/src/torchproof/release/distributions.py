@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from platform import python_version
 
-from build import BuildException, ProjectBuilder
+from build import BuildBackendException, BuildException, ProjectBuilder
 from build.env import DefaultIsolatedEnv
 
 from torchproof.release.version import ReleaseError
@@ -39,15 +40,30 @@ def build(root: Path, scratch: Path) -> Built:
     with epoch(root), DefaultIsolatedEnv() as environment:
         try:
             builder = ProjectBuilder.from_isolated_env(environment, tree)
-            environment.install(builder.build_system_requires)
+            install(environment, builder.build_system_requires)
             sdist = Path(builder.build("sdist", scratch / "sdist"))
             alone = unpack(sdist, scratch / "unpacked")
             from_tree = Path(builder.build("wheel", scratch / "from-tree"))
             builder = ProjectBuilder.from_isolated_env(environment, alone)
             wheel = Path(builder.build("wheel", scratch / "from-sdist"))
-        except BuildException as error:
-            raise ReleaseError(f"the build failed: {error}; its output is above") from error
+        except (BuildBackendException, BuildException) as error:
+            raise ReleaseError(
+                f"the build failed: {str(error).rstrip('.')}; its output is above"
+            ) from error
     return Built(sdist, wheel, from_tree)
+
+
+def install(environment: DefaultIsolatedEnv, requires: Collection[str]) -> None:
+    """Install what `[build-system]` requires."""
+    try:
+        environment.install(requires)
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.decode(errors="replace").strip().splitlines()
+        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+        raise ReleaseError(
+            f"pip cannot install what [build-system] requires for CPython {python_version()}: "
+            f"{['no output', *lines, *errors][-1]}; run this with a Python that it has a wheel for"
+        ) from None
 
 
 def export(root: Path, target: Path) -> None:
