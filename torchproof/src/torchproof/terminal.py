@@ -16,7 +16,7 @@ def console(**options: Any) -> Console:
 
 
 def print_error(console: Console, error: object) -> None:
-    """One line, however long: what reads a log finds the explain_error whole."""
+    """One line, however long, so that a search in a log finds the whole sentence."""
     console.print(f"error: {explain_error(error)}", style="red", soft_wrap=True)
 
 
