@@ -85,8 +85,7 @@ class ProvenRow(Proven, Combination):
     @property
     def key(self) -> str:
         """All but the run: a newer run of the same takes its place."""
-        words = (self.torch, self.python, self.binding, self.compiler, self.cuda)
-        return " ".join((*words, self.platform, self.level, self.system, self.suite))
+        return " ".join(getattr(self, field.name) for field in dataclasses.fields(Combination))
 
 
 @dataclass(frozen=True)
