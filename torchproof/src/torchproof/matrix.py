@@ -198,11 +198,8 @@ def run_rows(
         terminal.print_error(console, error)
         return 2
     except OSError as error:
-        console.print(
-            f"error: {explain_error(error)}; finished rows are kept: continue with --resume",
-            style="red",
-            soft_wrap=True,
-        )
+        kept_rows = "finished rows are kept: continue with --resume"
+        terminal.print_error(console, f"{explain_error(error)}; {kept_rows}")
         return 2
 
 
