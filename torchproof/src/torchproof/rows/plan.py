@@ -10,19 +10,7 @@ from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
 from torchproof.machine.levels import unavailable_reason
 from torchproof.rows.combination import Combination
 
-SELECTABLE = (
-    "torch",
-    "python",
-    "binding",
-    "compiler",
-    "cuda",
-    "suite",
-    "packages",
-    "platform",
-    "level",
-    "system",
-    "id",
-)
+SELECTABLE = (*(field.name for field in dataclasses.fields(Combination)), "packages", "id")
 
 
 @dataclass(frozen=True, kw_only=True)
