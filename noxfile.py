@@ -226,7 +226,7 @@ def lock(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Race lltm against everyone else and the floors: `-- --full --compare STORED.json`.
 
-    `-- --cells` races the cells of lltm.cells instead; further arguments are pytest's.
+    `-- --cells` races the cells of lltm.cells instead.
     """
     install(session, "build", "test")
     install_torchproof(session)
@@ -235,10 +235,6 @@ def bench(session: nox.Session) -> None:
     # A competitor that cannot be installed is reported as not run.
     for competitor in ("jax", "onnx", "onnxruntime"):
         session.run("python", "-m", "pip", "install", competitor, success_codes=range(256))
-    if "--cells" in session.posargs:
-        chosen = [argument for argument in session.posargs if argument != "--cells"]
-        session.run("pytest", "benchmarks/bench_cells.py", "-sq", *chosen)
-        return
     session.run("python", "-m", "benchmarks.runs", *session.posargs)
 
 

@@ -1,21 +1,21 @@
 """Each cell of ``lltm.cells`` against eager, ``torch.compile``, JAX and torch's own module.
 
-Run by itself, for all cells or for those that are named::
+Run by ``nox -s bench -- --cells``, or by itself::
 
-    nox -s bench -- --cells
-    nox -s bench -- --cells -k "gru and 64x16" --benchmark-json FILE
+    pytest benchmarks/bench_cells.py --select op=gru,case=64x16x32x128 --benchmark-json FILE
 
-One thread, float32. The LLTM races that of the wheel, too. Each entrant is checked against
-eager before it is timed, and timed in rounds with the others: the n-th times of two entrants are of
-the same round, and their ratio is the figure to read. ``torch.compile`` unrolls the steps, which
-takes minutes, so it takes part up to 64 of them where ``--with-compile`` says so.
+One thread, float32. The LLTM races that of the wheel, too. As in bench_race.py every entrant of a
+row is a test, checked against eager before it is timed in rounds with the others. ``torch.compile``
+unrolls the steps, which takes minutes, so it takes part up to 64 of them where ``--with-compile``
+says so.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ import lltm
 from benchmarks import jax_scan, racing
 from benchmarks.bench_race import REPLAY
 from benchmarks.not_here import NotHere
+from benchmarks.runs import figures
 from benchmarks.workloads import Call
 from lltm import cells
 from lltm.cells import _contract, _reference, formulas
@@ -40,7 +41,7 @@ MODULES: dict[str, Callable[..., nn.Module]] = {
     "rnn_relu": functools.partial(nn.RNN, nonlinearity="relu"),
 }
 """Torch's, of the cells that it has."""
-WORKS = ("inference", "training step")
+WORKS = ("inference", "forward+backward")
 LONGEST_COMPILED = 64
 TOLERANCE = 1e-3
 GRADIENT = 0.5
@@ -48,6 +49,8 @@ GRADIENT = 0.5
 
 UNROLLED = (1, 4)
 """Steps of a turn of JAX's loop."""
+
+OURS = ("lltm.cells", "lltm.LLTMSequence")
 
 Run = Callable[[], tuple[Tensor, ...]]
 
@@ -79,7 +82,27 @@ class Heat:
     cell: cells.Definition
     shape: tuple[int, ...]
     work: str
-    compile: bool
+    compile: bool = False
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """As a row's; a cell is an op."""
+        case = "x".join(map(str, self.shape))
+        values = (self.cell.name, case, "float32", "1", self.work)
+        return dict(zip(figures.FIELDS, values, strict=True))
+
+    @property
+    def names(self) -> Iterator[str]:
+        """Who takes part, whether installed or not."""
+        yield "eager"
+        yield "lltm.cells"
+        if self.cell == formulas.LLTM:
+            yield "lltm.LLTMSequence"
+        if self.cell.name in MODULES:
+            yield _module_name(self.cell)
+        if self.compile and self.shape[0] <= LONGEST_COMPILED:
+            yield "compile"
+        yield from (f"jax {unroll}" for unroll in UNROLLED)
 
     def arguments(self) -> _contract.Arguments:
         """Of one layer, as ``nn.LSTM`` draws its parameters."""
@@ -100,7 +123,7 @@ class Heat:
         )
 
     def entrants(self) -> dict[str, Entrant]:
-        """By name; without those that are not installed."""
+        """By name; without those that cannot run here."""
         given = self.arguments()
         runs = self._runs(given)
         inference = self.work == "inference"
@@ -140,9 +163,9 @@ class Heat:
         found["eager"] = lambda: (_reference.sequence(self.cell, given)[0],)
         if self.compile and self.shape[0] <= LONGEST_COMPILED:
             compiled: Any = torch.compile(lambda: _reference.sequence(self.cell, given))
-            found["torch.compile"] = lambda: (compiled()[0],)
+            found["compile"] = lambda: (compiled()[0],)
         if self.cell.name in MODULES:
-            found[f"nn.{self.cell.name.split('_')[0].upper()}"] = self._of_torch(given)
+            found[_module_name(self.cell)] = self._of_torch(given)
         return found
 
     def _of_module(self, make: Callable[..., nn.Module], given: _contract.Arguments) -> Run:
@@ -173,6 +196,12 @@ def _training_step(run: Run) -> Call:
     return lambda: run()[0].backward(grad)
 
 
+def _module_name(cell: cells.Definition) -> str:
+    return f"nn.{cell.name.split('_')[0].upper()}"
+
+
+# Held once for all the entrants of a row: pytest has them one after the other.
+@functools.lru_cache(maxsize=1)
 def race(heat: Heat, seconds: float) -> Mapping[str, list[float]]:
     """Seconds of every entrant, round by round."""
     torch.set_num_threads(1)
@@ -192,27 +221,33 @@ def _repeated(call: Call, count: int) -> list[Call]:
     return [call] * count
 
 
+def heats(config: pytest.Config) -> Iterator[Heat]:
+    """The rows that ``--select`` leaves."""
+    chosen = config.getoption("--select")
+    wanted = dict(each.partition("=")[::2] for each in chosen.split(",")) if chosen else {}
+    for each in itertools.product(formulas.SHIPPED, SHAPES, WORKS):
+        heat = Heat(*each, compile=bool(config.getoption("--with-compile")))
+        if all(heat.fields.get(key) == value for key, value in wanted.items()):
+            yield heat
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    compiles = bool(metafunc.config.getoption("--with-compile"))
-    parameters = []
-    for cell in formulas.SHIPPED:
-        for shape in SHAPES:
-            for work in WORKS:
-                heat = Heat(cell, shape, work, compiles)
-                size = "x".join(map(str, shape))
-                parameters.append(pytest.param(heat, id=f"{cell.name}-{size}-{work}"))
-    metafunc.parametrize("heat", parameters)
+    parameters = [
+        pytest.param(heat, name, id="-".join((*heat.fields.values(), name)))
+        for heat in heats(metafunc.config)
+        for name in heat.names
+    ]
+    metafunc.parametrize(("heat", "name"), parameters)
 
 
 @pytest.mark.benchmark(timer=REPLAY)
-def test_race(heat: Heat, benchmark: Any, request: pytest.FixtureRequest) -> None:
-    seconds = race(heat, float(request.config.getoption("--benchmark-max-time")))
-    ours = seconds["lltm.cells"]
-    benchmark.group = f"{heat.cell.name} {heat.shape} {heat.work}"
-    for name, times in seconds.items():
-        ratios = sorted(theirs / mine for theirs, mine in zip(times, ours, strict=True))
-        benchmark.extra_info[name] = ratios[len(ratios) // 2]
-    shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in benchmark.extra_info.items())
-    print(f"\n{benchmark.group}: {1e3 * sorted(ours)[len(ours) // 2]:.3f} ms; {shown}")
-    REPLAY.load(ours)
-    benchmark.pedantic(lambda: None, rounds=len(ours))
+def test_race(heat: Heat, name: str, benchmark: Any, request: pytest.FixtureRequest) -> None:
+    held = race(heat, float(request.config.getoption("--benchmark-max-time")))
+    if name not in held:
+        pytest.skip(f"not run: {name} cannot run here; its reason is above")
+    benchmark.group = " ".join(heat.fields.values())
+    benchmark.extra_info.update(
+        heat.fields, competitor=name, contest=id(held), kind="ours" if name in OURS else "other"
+    )
+    REPLAY.load(held[name])
+    benchmark.pedantic(lambda: None, rounds=len(held[name]))

@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("lltm benchmarks")
     group.addoption(
         "--rows",
-        choices=sorted(workloads.SCOPES),
+        choices=[*sorted(workloads.SCOPES), "cells"],
         default="smoke",
         help="which rows to race; smoke races only lltm's backends, without floors",
     )

@@ -330,6 +330,17 @@ def test_a_part_of_a_run_is_no_record(scope: list[str], capsys: pytest.CaptureFi
     assert "--write keeps whole runs" in capsys.readouterr().err
 
 
+def test_a_run_of_the_cells_has_a_place_of_its_own(docs: Path) -> None:
+    document.store(on(ZEN4, 3.0))
+    gru = dataclasses.replace(row("forward", entry("lltm.cells", OURS, 2.5)), op="gru")
+    document.store(run(gru, processor=ZEN4.to_json()))
+    assert document.records() == (on(ZEN4, 3.0),)
+    page = (docs / "cells" / "amd-zen-4.md").read_text()
+    assert page.startswith("# Cells on AMD Zen 4")
+    assert "| every row | times as fast as eager | at least 2.0 | 2.50 |" in page
+    assert document.check() == ()
+
+
 def test_a_run_on_a_gpu_has_a_place_of_its_own(docs: Path) -> None:
     document.store(on(ZEN4, 3.0))
     document.store(run(row("forward", entry("stable", OURS, 2.0)), gpu="NVIDIA H200"))

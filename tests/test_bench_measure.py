@@ -12,6 +12,7 @@ import pytest
 from benchmarks.runs import __main__, measure
 from benchmarks.runs.figures import BenchError
 from benchmarks.runs.measure import Measured, Measurer, Part
+from lltm.cells import formulas
 
 PART = Part("cell", "float32", "1")
 
@@ -28,6 +29,12 @@ def test_quick_is_one_thread_in_float32_and_full_is_everything() -> None:
         "sequence-tf32-1",
         "sequence-bfloat16-1",
     ]
+
+
+def test_each_cell_that_ships_is_raced_in_a_process_of_its_own() -> None:
+    shipped = [cell.name for cell in formulas.SHIPPED]
+    assert names("cells", None) == [f"{name}-float32-1" for name in shipped]
+    assert names("cells", "op=gru") == ["gru-float32-1"]
 
 
 def test_a_selection_keeps_only_the_parts_that_can_hold_it() -> None:

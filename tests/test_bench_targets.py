@@ -53,6 +53,23 @@ def test_the_worst_of_all_rows_and_bindings_counts() -> None:
     assert found.where == "sequence b float32 1 forward+backward, stable"
 
 
+def of_lstm(*entries: Entry) -> dict[str, targets.Outcome]:
+    eager = entry("eager", OTHER, 1.0)
+    return outcomes(Row("lstm", "64x16x32x128", "float32", 1, "inference", 9, (eager, *entries)))
+
+
+def test_cells_have_targets_of_their_own() -> None:
+    jax = [entry(f"jax {unroll}", OTHER, 1.5) for unroll in (1, 4)]
+    ours, theirs = entry("lltm.cells", OURS, 1.9), entry("nn.LSTM", OTHER, 1.8)
+    found = of_lstm(ours, theirs, *jax)
+    assert {words: outcome.reached for words, outcome in found.items()} == {
+        "every row: times as fast as eager": False,
+        "every row: times as fast as the best of eager, JAX and torch's module": None,
+        "lstm: times as fast as nn.LSTM": None,
+    }
+    assert of_lstm(ours, *jax)["lstm: times as fast as nn.LSTM"].worst is None
+
+
 @pytest.mark.parametrize(("ours", "good"), [(2.0, 0), (2.1, 1)])
 def test_equal_is_not_ahead(ours: float, good: int) -> None:
     row = sequence("a", entry("lstm", LSTM, 2.0), entry("stable", OURS, ours))

@@ -307,7 +307,7 @@ def test_jax_computes_every_cell(cell: cells.Definition) -> None:
     """Outputs and gradients of the step that a benchmark writes in JAX."""
     pytest.importorskip("jax", reason="not run: JAX is not installed")
     jax = jax_scan.started(1)
-    given = bench_cells.Heat(cell, (3, 2, 3, 8), "training step", False).arguments()
+    given = bench_cells.Heat(cell, (3, 2, 3, 8), "forward+backward").arguments()
     leaves = (given.input, given.weights, given.bias)
     scan = jax_scan.Scan(jax, 1, tuple(given.scalars), cell.name)
     arrays = [jax.dlpack.from_dlpack(each.detach()) for each in (*leaves, *given.states)]

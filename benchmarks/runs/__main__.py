@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BUILD = ROOT / "build" / "bench"
-FOLDERS = {"cuda": ROOT / "build" / "bench-cuda", "sweep": ROOT / "build" / "bench-sweep"}
+FOLDERS = {scope: ROOT / "build" / f"bench-{scope}" for scope in ("cuda", "sweep", "cells")}
+FULL = {"cuda": "--cuda", "cells": "--cells"}
+"""What measures every row of a scope, where it is not ``--full``."""
 MATRIX_REPORT = ROOT / "build" / "matrix" / "index.html"
 INTERRUPTED = 130
 RECORD = Path()
@@ -63,7 +65,20 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="eager and ours over batches of 1 to 256 and sizes of 16 to 1024, odd ones too, as "
         "heat maps; float32 on one thread, about six minutes",
     )
+    scope.add_argument(
+        "--cells",
+        dest="scope",
+        action="store_const",
+        const="cells",
+        help="each cell of lltm.cells against eager, JAX and torch's own module; float32 on one "
+        "thread, about ten minutes",
+    )
     parser.set_defaults(scope="quick")
+    parser.add_argument(
+        "--with-compile",
+        action="store_true",
+        help="race torch.compile of each cell, too, which unrolls the steps and takes minutes each",
+    )
     parser.add_argument(
         "--select",
         metavar="KEY=VALUE,...",
@@ -105,10 +120,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         chosen.seconds = 0.1 if chosen.scope == "sweep" else 1.0
     if chosen.write and (chosen.scope == "quick" or chosen.select):
         parser.error(
-            "--write keeps whole runs: give --full, --cuda or --sweep with it, and no --select"
+            "--write keeps whole runs: give --full, --cuda, --sweep or --cells with it, and no "
+            "--select"
         )
     if chosen.compare is not None and chosen.scope == "sweep":
         parser.error("--compare: no record holds a sweep; it compares ours with eager")
+    if chosen.with_compile and chosen.scope != "cells":
+        parser.error("--with-compile: give --cells with it; elsewhere torch.compile is always in")
     return chosen
 
 
@@ -151,11 +169,12 @@ def read_stored(path: Path, scope: str) -> Run:
     """
     if path == RECORD:
         here = processor.read()
-        path = document.CUDA if scope == "cuda" else document.path(here)
+        path = document.CUDA if scope == "cuda" else document.path(here, of_cells=scope == "cells")
         if not path.is_file():
+            whole = FULL.get(scope, "--full")
             raise BenchError(
                 f"--compare: there is no record of this processor, {here.title}, in "
-                f"docs/benchmarks; make one with --full --write, or give a file"
+                f"docs/benchmarks; make one with {whole} --write, or give a file"
             )
     return document.read(path)
 
@@ -163,7 +182,8 @@ def read_stored(path: Path, scope: str) -> Run:
 def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
     """Measure all parts; the run, and whether every result was right."""
     folder = build_folder(chosen.scope)
-    measurer = measure.Measurer(folder, chosen.scope, chosen.seconds, chosen.select)
+    options = ("--with-compile",) if chosen.with_compile else ()
+    measurer = measure.Measurer(folder, chosen.scope, chosen.seconds, chosen.select, options)
     # Compiled kernels are kept between runs, and leave no trace outside the tree.
     environment = {
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),

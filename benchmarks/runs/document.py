@@ -24,6 +24,8 @@ PATH = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
 PICTURE = "speed.svg"
 CUDA = FOLDER / "cuda.json"
+CELLS = "cells"
+"""The folder there with the records of the cells of lltm.cells, one a processor."""
 # Each device's tables are between marks of their own in docs/benchmarks.md.
 CPU_MARKS = (
     "<!-- made from the records in docs/benchmarks by `nox -s matrix -- --write` -->",
@@ -40,9 +42,9 @@ README_MARKS = (
 WORST = ("work", "figure", "target", "worst", "on", "in", "good", "verdict")
 
 
-def path(of: Processor) -> Path:
+def path(of: Processor, *, of_cells: bool = False) -> Path:
     """Where a processor's record is."""
-    return FOLDER / f"{of.slug}.json"
+    return (FOLDER / CELLS if of_cells else FOLDER) / f"{of.slug}.json"
 
 
 def read(file: Path) -> Run:
@@ -60,13 +62,18 @@ def read(file: Path) -> Run:
 def records() -> tuple[Run, ...]:
     """The record of each processor, by title; GPUs have a file of their own."""
     files = (file for file in FOLDER.glob("*.json") if "hardware" in json.loads(file.read_text()))
-    runs = (read(file) for file in files if file != CUDA)
-    return tuple(sorted(runs, key=lambda run: run.processor.title))
+    return _by_title(file for file in files if file != CUDA)
+
+
+def _by_title(files: Iterable[Path]) -> tuple[Run, ...]:
+    return tuple(sorted(map(read, files), key=lambda run: run.processor.title))
 
 
 def store(run: Run) -> None:
     """Make a run the record of its processor, or of the GPU, and rebuild the pages."""
-    write_json(CUDA if run.on_gpu else path(run.processor), run.to_json())
+    file = CUDA if run.on_gpu else path(run.processor, of_cells=run.of_cells)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, run.to_json())
     if run.on_gpu:
         text = PATH.read_text(encoding="utf-8")
         write_atomically(PATH, between(CUDA_MARKS, f"\n{markdown(run)}\n", text, PATH))
@@ -91,10 +98,11 @@ def check() -> tuple[str, ...]:
 
 def made() -> dict[Path, str]:
     """Every page made from the records."""
-    runs = records()
+    runs, of_cells = records(), _by_title((FOLDER / CELLS).glob("*.json"))
     page, readme = (file.read_text(encoding="utf-8") for file in (PATH, README))
     return {
         **{path(run.processor).with_suffix(".md"): _page(run) for run in runs},
+        **{path(run.processor, of_cells=True).with_suffix(".md"): _page(run) for run in of_cells},
         FOLDER / PICTURE: picture.svg(runs),
         PATH: between(CPU_MARKS, "\n" + "\n".join(_over(runs)) + "\n\n", page, PATH),
         README: between(README_MARKS, "\n".join(_short(runs)) + "\n", readme, README),
@@ -164,7 +172,8 @@ def _page(run: Run) -> str:
     """A processor's page."""
     of = run.processor
     note = "Made from the JSON beside it by `nox -s matrix -- --write`."
-    return f"# {of.title}\n\n{note} The record is {age(run)}.\n\n{markdown(run, '##')}"
+    title = f"Cells on {of.title}" if run.of_cells else of.title
+    return f"# {title}\n\n{note} The record is {age(run)}.\n\n{markdown(run, '##')}"
 
 
 def markdown(run: Run, level: str = "###") -> str:

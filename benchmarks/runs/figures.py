@@ -144,6 +144,11 @@ class Run:
         return "gpu" in self.hardware
 
     @property
+    def of_cells(self) -> bool:
+        """Whether it raced the cells of lltm.cells, each an op of its own."""
+        return not {row.op for row in self.rows} <= {"cell", "sequence"}
+
+    @property
     def processor(self) -> Processor:
         """What its CPU was."""
         return processor.from_json(self.hardware["processor"])

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-RACES = ROOT / "benchmarks" / "bench_race.py"
+BENCHMARKS = ROOT / "benchmarks"
 OPS = ("cell", "sequence")
+CELLS = ("lltm", "rnn_tanh", "rnn_relu", "lstm", "peephole_lstm", "gru", "slstm")
+"""Those of lltm.cells, each an op of the scope ``cells``."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 # (threads, dtypes) of each scope, in the order to run.
 SCOPES = {
@@ -33,7 +35,10 @@ SCOPES = {
     ),
     "cuda": (("1", ("float32", "tf32", "bfloat16")),),
     "sweep": (("1", ("float32",)),),
+    "cells": (("1", ("float32",)),),
 }
+
+RACE, RACES = "bench_race.py", {"cells": "bench_cells.py"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Part:
 
     @property
     def select(self) -> str:
-        """The rows as bench_race.py selects them."""
+        """The rows as the races select them."""
         return f"op={self.op},dtype={self.dtype},threads={self.threads}"
 
 
@@ -65,7 +70,7 @@ def parts(scope: str, select: str | None) -> Iterator[Part]:
     found = [
         Part(op, dtype, threads)
         for threads, dtypes in SCOPES[scope]
-        for dtype, op in itertools.product(dtypes, OPS)
+        for dtype, op in itertools.product(dtypes, CELLS if scope == "cells" else OPS)
     ]
     left = [
         part
@@ -99,20 +104,23 @@ class Measurer:
 
     Attributes:
         folder: where results lie.
-        scope: ``quick``, ``full``, ``cuda`` or ``sweep``.
+        scope: ``quick``, ``full``, ``cuda``, ``sweep`` or ``cells``.
         seconds: for each row.
         select: further selection, as the user gave it.
+        options: further ones of the races.
     """
 
     folder: Path
     scope: str
     seconds: float
     select: str | None
+    options: tuple[str, ...] = ()
 
     def result(self, part: Part) -> Path:
         """Where a part's JSON lies; the name changes with the sources and the options."""
         key = source_hash(*project().sources, "benchmarks", "tests/op")[:12]
-        options = f"{self.scope}-{self.seconds:g}-{self.select or 'all'}".replace("/", "_")
+        options = "-".join((f"{self.seconds:g}", self.select or "all", *self.options))
+        options = f"{self.scope}-{options}".replace("/", "_")
         return self.folder / "raw" / f"{part.name}-{options}-{key}.json"
 
     def measure(self, part: Part, environment: Mapping[str, str]) -> Measured:
@@ -130,8 +138,9 @@ class Measurer:
             *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")),
             *("-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--benchmark-quiet"),
             *("--rows", self.scope, "--select", select),
+            *self.options,
             f"--benchmark-max-time={self.seconds:g}",
-            *(f"--benchmark-json={made}", str(RACES)),
+            *(f"--benchmark-json={made}", str(BENCHMARKS / RACES.get(self.scope, RACE))),
         ]
         # Not the repository's root: Python would look for lltm there first.
         ended = subprocess.run(
@@ -172,7 +181,7 @@ def gpu_unavailable_reason() -> str | None:
     # Not the repository's root: Python would look for lltm there first.
     completed = subprocess.run(
         [sys.executable, "-c", NO_GPU],
-        cwd=RACES.parent,
+        cwd=BENCHMARKS,
         capture_output=True,
         text=True,
         check=False,

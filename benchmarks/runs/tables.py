@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 DASH = "—"
 # The first columns name a row, the others hold figures.
 NAMES = 2
-SPEEDS = (
+ROUNDS = (
     "Each figure is a median over rounds in which everyone was timed once; ± is half the distance "
-    "between the quartiles. eager µs: time of a call; all others: times as fast as eager; lstm: "
-    "nn.LSTMCell or nn.LSTM, and at three quarters of its time, for its fourth gate. "
+    "between the quartiles. eager µs: time of a call; all others: times as fast as eager; "
+)
+SPEEDS = (
+    f"{ROUNDS}lstm: nn.LSTMCell or nn.LSTM, and at three quarters of its time, for its fourth "
+    "gate. "
 )
 FRAMEWORKS = (
     "jax: lax.scan under jit, unrolled by 1 or 4, the seconds in brackets until its first result; "
@@ -47,10 +50,17 @@ CUDA_LEGEND = (
     "a large copy; FLOPs µs: that of the products at the rate of a large one; achieved: the longer "
     f"of the two as a part of the time of the faster of ours; {MEMORY}"
 )
+CELLS_LEGEND = (
+    f"{ROUNDS}lltm.cells: kernels compiled from the cell's step; lltm.LLTMSequence: those of the "
+    "wheel; nn.LSTM, nn.GRU, nn.RNN: torch's own module; jax: lax.scan under jit, unrolled by 1 or "
+    "4; compile: torch.compile, where --with-compile asked for it."
+)
 
 
 def legend(run: Run) -> str:
     """What the headings mean."""
+    if run.of_cells:
+        return CELLS_LEGEND
     return CUDA_LEGEND if run.on_gpu else LEGEND
 
 
@@ -77,7 +87,7 @@ def sections(run: Run) -> Iterator[Section]:
     def key(row: Row) -> tuple[str, str, int]:
         return row.op, row.dtype, row.threads
 
-    columns = CUDA_COLUMNS if run.on_gpu else COLUMNS
+    columns = {} if run.of_cells else CUDA_COLUMNS if run.on_gpu else COLUMNS
     for (op, dtype, threads), found in groupby(sorted(run.rows, key=key), key):
         rows = list(found)
         others = _names(rows, OTHER, LSTM)

@@ -256,6 +256,38 @@ CUDA_TARGETS = (
 """On a GPU of Hopper's class."""
 
 
+CELLS, SHAPES, CELLS_WORKS = 7, 3, 2
+CELLS_ROWS = CELLS * SHAPES * CELLS_WORKS
+MODULES = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn_tanh": "nn.RNN", "rnn_relu": "nn.RNN"}
+"""Torch's own, by cell."""
+
+
+def _against_others(row: Row, entry: Entry) -> float | None:
+    """Of the best other; none where JAX or torch's module did not run."""
+    names = ["eager", "jax 1", "jax 4", *([MODULES[row.op]] if row.op in MODULES else [])]
+    if any(row.entry(name) is None for name in names):
+        return None
+    return entry.speed.median / row.best_other.speed.median
+
+
+CELLS_TARGETS = (
+    Target(
+        "every row",
+        {},
+        ("lltm.cells",),
+        "times as fast as eager",
+        _speed,
+        2.0,
+        at_least=True,
+        count=CELLS_ROWS,
+    ),
+    _ahead(
+        "every row", {}, "the best of eager, JAX and torch's module", _against_others, CELLS_ROWS
+    ),
+    _ahead("lstm", {"op": "lstm"}, "nn.LSTM", _against("nn.LSTM"), SHAPES * CELLS_WORKS),
+)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a run says of a target.
@@ -284,9 +316,16 @@ class Outcome:
         return True if self.complete else None
 
 
+def targets_of(run: Run) -> tuple[Target, ...]:
+    """Those that a run of its kind is measured by."""
+    if run.of_cells:
+        return CELLS_TARGETS
+    return CUDA_TARGETS if run.on_gpu else TARGETS
+
+
 def outcomes(run: Run) -> Iterator[Outcome]:
     """Every target, in order."""
-    for target in CUDA_TARGETS if run.on_gpu else TARGETS:
+    for target in targets_of(run):
         found = list(_values(run, target))
         if not found:
             yield Outcome(target, None, "", 0, 0, complete=False)
