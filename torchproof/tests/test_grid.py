@@ -556,6 +556,14 @@ def test_a_command_names_the_extra_that_it_lacks(name: str, needed: str) -> None
     assert (done.returncode, done.stderr) == (2, reason)
 
 
+def test_crossload_without_a_project_installs_no_torch(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torchproof", "crossload"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert (done.stdout + done.stderr).startswith(f"error: no matrix.toml in {tmp_path} or above")
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_wheel_may_be_built_on_a_torch_that_none_is_tried_in(tmp_path: Path) -> None:
     path = make_wheel(tmp_path, "decay", "")
     builder = SimpleNamespace(build=lambda *_: SimpleNamespace(path=path))

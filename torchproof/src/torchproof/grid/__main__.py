@@ -198,7 +198,7 @@ def main(argv: list[str] | None = None) -> int:
     console = terminal.console(stderr=options.json, width=width)
     processes = Processes()
     try:
-        matrix = config.load() if config.PATH.is_file() else config.known()
+        matrix = config.load() if options.built or config.PATH.is_file() else config.known()
         session = GridSession(options, matrix, this_machine(), processes, console)
         with held(BUILD) if options.built else nullcontext():
             grid, absent = session.run()
