@@ -2,7 +2,7 @@
 
 Each is unpacked into a folder of its own under the user's cache, with the C library it was built
 on; nothing is installed into the system. What no package has is built from a source tree.
-`machine.inventory.find_pythons` finds them there.
+Rows find them there.
 """
 
 import argparse
