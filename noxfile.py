@@ -80,6 +80,12 @@ def install_lltm(session: nox.Session) -> None:
     session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
 
 
+def build_in_place(session: nox.Session) -> None:
+    """Build what changed of the library into lltm/lib, so that this tree can be imported."""
+    Path("lltm", "lib").mkdir(exist_ok=True)
+    session.run("python", "setup.py", "--quiet", "build_ext", "--inplace", silent=True)
+
+
 @nox.session(tags=["develop"])
 def lint(session: nox.Session) -> None:
     """Check format, lint, types, imports and security, and the locks for vulnerabilities."""
@@ -114,8 +120,7 @@ def dev(session: nox.Session) -> None:
     """Build in place what changed, then run pytest with the arguments: `nox -R -s dev -- FILE`."""
     install(session, "build", "test")
     session.install(f"torch=={TORCH}")
-    Path("lltm", "lib").mkdir(exist_ok=True)
-    session.run("python", "setup.py", "--quiet", "build_ext", "--inplace", silent=True)
+    build_in_place(session)
     if session.posargs:
         source_tree = {"PYTHONPATH": str(Path.cwd()), "LLTM_TEST_SOURCE_TREE": "1"}
         session.run("pytest", *session.posargs, env=source_tree)
@@ -396,8 +401,11 @@ def gpu(session: nox.Session) -> None:
 
 @nox.session(name="cuda-report", tags=["gpu"])
 def cuda_report(session: nox.Session) -> None:
-    """Registers, spills and wide accesses of every CUDA kernel; needs nvcc: `-- --arch sm_90`."""
+    """Registers and spills of every cell's CUDA kernels; needs nvcc, no GPU: `-- --arch sm_90`."""
+    install(session, "build")
     install_torchproof(session, "cuda")
+    session.install(f"torch=={TORCH}")
+    build_in_place(session)
     session.run("python", "-m", "benchmarks.cuda_report", *session.posargs)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from torchproof.machine.inventory import Nvcc
@@ -11,10 +12,9 @@ from torchproof.machine.inventory import Nvcc
 from benchmarks.cuda_report import __main__ as report
 from benchmarks.cuda_report import kernels
 from benchmarks.cuda_report.kernels import Kernel, NotCompiled
+from benchmarks.cuda_report.units import Unit, units
+from lltm.cells import formulas
 from torchproof import config
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GATES = (
     "_ZN4lltm4cuda45_GLOBAL__N__ec475b75_8_gates_cu_a969f7f6_219315backward_kernelINS_8LltmCell"
@@ -45,7 +45,8 @@ SASS = f"""
 
 
 def test_the_compilers_words_are_read() -> None:
-    gates, column_sum = kernels.read("gates.cu", "sm_90", PTXAS, SASS)
+    gates, column_sum = kernels.read(Unit(Path("gates.cu"), "LltmCell"), "sm_90", PTXAS, SASS)
+    assert (gates.cell, gates.file) == ("LltmCell", "gates.cu")
     assert (gates.name, gates.registers, gates.spilled) == ("backward_kernel<Half, 8>", 42, 20)
     assert (gates.vector_loads, gates.vector_stores, gates.shared_vectors) == (1, 1, 1)
     assert gates.instructions["LDG.E.U16"] == 1
@@ -56,7 +57,7 @@ def test_the_compilers_words_are_read() -> None:
 
 def kernel(file: str, name: str, spilled: int = 0, **instructions: int) -> Kernel:
     names = {key.replace("_", "."): count for key, count in instructions.items()}
-    return Kernel(file, name, "sm_90", 40, spilled, 0, names)
+    return Kernel("LstmCell", file, name, "sm_90", 40, spilled, 0, names)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +86,21 @@ def test_all_declared_architectures_are_compiled_for() -> None:
         report.declared("11.0")
 
 
+def test_every_shipped_cell_is_compiled(tmp_path: Path) -> None:
+    gates = [unit for unit in units(tmp_path) if unit.source.name == "gates.cu"]
+    assert len({unit.cell for unit in gates}) == len(gates) == len(formulas.SHIPPED)
+    for unit in gates:
+        header = tmp_path / f"{unit.cell}.inc"
+        assert f"struct {unit.cell} " in header.read_text(encoding="utf-8")
+        assert {f"-DLLTM_CELL={unit.cell}", f'-DLLTM_CELL_HEADER="{header}"'} <= set(unit.flags)
+
+
 def run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: list[Kernel]
 ) -> tuple[int, dict[str, Any]]:
-    monkeypatch.setattr(kernels, "SOURCES", (tmp_path / "gates.cu",))
+    monkeypatch.setattr(report, "units", lambda folder: [Unit(tmp_path / "gates.cu", "LltmCell")])
     monkeypatch.setattr(kernels, "nvcc", lambda: Nvcc("13.0", "13.0.88", tmp_path))
-    monkeypatch.setattr(kernels, "compiled", lambda source, image: found)
+    monkeypatch.setattr(kernels, "compiled", lambda unit, image: found)
     monkeypatch.setattr(report, "REPORT", tmp_path / "report.json")
     status = report.main(["--arch", "sm_90", "--jobs", "1"])
     return status, json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.cuda_report`: every kernel, for every architecture in matrix.toml.
+"""`python -m benchmarks.cuda_report`: every kernel of every cell, for every architecture.
 
-Compiles csrc/cuda with `-Xptxas -v` and disassembles it; needs nvcc and no GPU. Exits 1 when a
-kernel spills, or lacks the wide accesses it was written for.
+Compiles csrc/cuda with `-Xptxas -v` for each cell that ships and each architecture in matrix.toml,
+and disassembles it; needs nvcc and no GPU. Exits 1 when a kernel spills, or lacks the wide accesses
+it was written for.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import itertools
 import json
 import os
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -22,19 +25,20 @@ from torchproof.files import write_json
 
 from benchmarks.cuda_report import kernels
 from benchmarks.cuda_report.kernels import Kernel, NotCompiled
+from benchmarks.cuda_report.units import Unit, units
 from torchproof import config, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from rich.console import Console
 
 REPORT = config.ROOT / "build" / "cuda-report" / "report.json"
 LEGEND = (
-    "Over the architectures, from the least to the most: registers a thread; shared: bytes its "
-    "source fixes; loads and stores of 16 bytes from and to global memory, loads of 16 bytes from "
-    "shared memory. The products between the kernels are cuBLAS's, which has the tensor cores."
+    "Over the dtypes, sizes and architectures, from the least to the most: registers a thread; "
+    "shared: bytes its source fixes; loads and stores of 16 bytes from and to global memory, loads "
+    "of 16 bytes from shared memory. The products between the kernels are cuBLAS's, which has the "
+    "tensor cores."
 )
 
 
@@ -55,35 +59,35 @@ def declared(release: str) -> tuple[str, ...]:
 
 def measure(images: Sequence[str], jobs: int, console: Console) -> list[Kernel]:
     """Compile everything for every architecture, with a line for each that is done."""
-    work = list(itertools.product(kernels.SOURCES, images))
 
-    def compile_one(source: Path, image: str) -> list[Kernel]:
+    def compile_one(unit: Unit, image: str) -> list[Kernel]:
         if image.startswith("compute"):
-            kernels.compile_ptx(source, image)
+            kernels.compile_ptx(unit, image)
             return []
-        return kernels.compiled(source, image)
+        return kernels.compiled(unit, image)
 
     found: list[Kernel] = []
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(max_workers=jobs) as pool:
+        work = list(itertools.product(units(Path(folder)), images))
         results = pool.map(lambda each: compile_one(*each), work)
-        for done, ((source, image), came) in enumerate(zip(work, results, strict=True), start=1):
-            console.print(f"[{done}/{len(work)}] {source.name} {image}")
+        for done, ((unit, image), came) in enumerate(zip(work, results, strict=True), start=1):
+            console.print(f"[{done}/{len(work)}] {unit.cell} {unit.source.name} {image}")
             found += came
     return found
 
 
 def table(found: Iterable[Kernel]) -> Table:
-    """A line for each kernel."""
+    """A line for each kernel, of all its dtypes and sizes."""
 
-    def key(kernel: Kernel) -> tuple[str, str]:
-        return kernel.file, kernel.name
+    def key(kernel: Kernel) -> tuple[str, str, str]:
+        return kernel.cell, kernel.file, kernel.name.partition("<")[0]
 
     made = Table(box=None, pad_edge=False, header_style="dim")
-    made.add_column("file", no_wrap=True)
-    made.add_column("kernel", no_wrap=True)
+    for heading in ("cell", "file", "kernel"):
+        made.add_column(heading, no_wrap=True)
     for heading in ("registers", "spilled", "shared", "loads", "stores", "shared loads", "tensor"):
         made.add_column(heading, justify="right")
-    for (file, name), group in itertools.groupby(sorted(found, key=key), key):
+    for names, group in itertools.groupby(sorted(found, key=key), key):
         each = list(group)
         figures = (
             [kernel.registers for kernel in each],
@@ -95,8 +99,8 @@ def table(found: Iterable[Kernel]) -> Table:
             [kernel.tensor_cores for kernel in each],
         )
         style = "red" if any(kernel.faults() for kernel in each) else ""
-        cells = (file, name, *map(span, figures))
-        made.add_row(*(Text(cell, style=style) for cell in cells))
+        texts = (*names, *map(span, figures))
+        made.add_row(*(Text(text, style=style) for text in texts))
     return made
 
 
@@ -124,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
         console.print(f"cuda-report: {error}", style="red")
         return 2
     faults = [
-        f"{kernel.file} {kernel.name} on {kernel.architecture}: {fault}"
+        f"{kernel.cell} {kernel.file} {kernel.name} on {kernel.architecture}: {fault}"
         for kernel in found
         for fault in kernel.faults()
     ]

@@ -1,4 +1,4 @@
-"""Compile csrc/cuda for one architecture, and read what became of each kernel."""
+"""Compile a source of csrc/cuda for one architecture, and read what became of each kernel."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cxxfilt
-from torchproof.config import ROOT
 from torchproof.machine.inventory import Nvcc, find_nvcc
 
-SOURCES = tuple(sorted((ROOT / "csrc" / "cuda").glob("*.cu")))
+from benchmarks.cuda_report.units import Unit
+
 FLAGS = ("-std=c++17", "-O3")
 """As build_support/cuda.py compiles them."""
 
@@ -30,7 +30,7 @@ FUNCTION = re.compile(r"^\s*Function : (\S+)", re.MULTILINE)
 INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 TENSOR_CORE = re.compile(r"(HMMA|IMMA|DMMA|BMMA|QMMA|OMMA|HGMMA|QGMMA|IGMMA|UTC\w*MMA)\b")
 NAMESPACE = re.compile(r"(\(anonymous namespace\)|\b\w+)::")
-GATES = "LltmCell<DeviceMath>, "
+FUNCTOR = re.compile(r"\b\w+<DeviceMath>, ")
 
 
 class NotCompiled(Exception):
@@ -42,6 +42,7 @@ class Kernel:
     """One kernel on one architecture.
 
     Attributes:
+        cell: the functor that its source was compiled with.
         file: its source.
         name: with its template arguments, such as ``forward_kernel<float, 4>``.
         architecture: such as ``sm_90``.
@@ -51,6 +52,7 @@ class Kernel:
         instructions: how often each appears in its machine code, by its full name.
     """
 
+    cell: str
     file: str
     name: str
     architecture: str
@@ -102,38 +104,40 @@ class Kernel:
         return ("vector_loads", "vector_stores") if packs and int(packs[1]) > 1 else ()
 
 
-def compiled(source: Path, architecture: str) -> list[Kernel]:
-    """The kernels of a source.
+def compiled(unit: Unit, architecture: str) -> list[Kernel]:
+    """The kernels of a source, compiled with a functor.
 
     Raises:
         NotCompiled: nvcc or cuobjdump is missing, or failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder, "cubin")
-        flags = (*FLAGS, f"-arch={architecture}", "-Xptxas", "-v", "-cubin")
-        output = _run(nvcc().program, *flags, source, "-o", cubin)
+        flags = (*FLAGS, *unit.flags, f"-arch={architecture}", "-Xptxas", "-v", "-cubin")
+        output = _run(nvcc().program, *flags, unit.source, "-o", cubin)
         if "Compiling entry function" not in output:
             return []
         code = _run(disassembler(), "-sass", cubin)
-    return read(source.name, architecture, output, code)
+    return read(unit, architecture, output, code)
 
 
-def compile_ptx(source: Path, architecture: str) -> None:
+def compile_ptx(unit: Unit, architecture: str) -> None:
     """Check that a source compiles to PTX.
 
     Raises:
         NotCompiled: it does not.
     """
-    _run(nvcc().program, *FLAGS, f"-arch={architecture}", "-ptx", source, "-o", os.devnull)
+    flags = (*FLAGS, *unit.flags, f"-arch={architecture}", "-ptx")
+    _run(nvcc().program, *flags, unit.source, "-o", os.devnull)
 
 
-def read(file: str, architecture: str, ptxas: str, sass: str) -> list[Kernel]:
+def read(unit: Unit, architecture: str, ptxas: str, sass: str) -> list[Kernel]:
     """The kernels that ptxas reports on, with the instructions that cuobjdump shows."""
     parts = FUNCTION.split(sass)
     code = dict(zip(parts[1::2], parts[2::2], strict=True))
     return [
         Kernel(
-            file,
+            unit.cell,
+            unit.source.name,
             readable(match["name"]),
             architecture,
             int(match["registers"]),
@@ -147,8 +151,8 @@ def read(file: str, architecture: str, ptxas: str, sass: str) -> list[Kernel]:
 
 def readable(symbol: str) -> str:
     """``forward_kernel<float, 4>``, the dtype and the elements a thread, for a mangled name."""
-    bare = NAMESPACE.sub("", str(cxxfilt.demangle(symbol)))
-    return bare.removeprefix("void ").partition("(")[0].replace(GATES, "")
+    bare = FUNCTOR.sub("", NAMESPACE.sub("", str(cxxfilt.demangle(symbol))))
+    return bare.removeprefix("void ").partition("(")[0]
 
 
 def nvcc() -> Nvcc:
