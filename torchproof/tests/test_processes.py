@@ -95,6 +95,18 @@ def test_the_environment_reaches_the_command(tmp_path: Path) -> None:
     assert "WORD" not in os.environ
 
 
+def test_a_command_is_no_worker_of_the_pytest_around_the_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WORKER", "WORKER_COUNT", "TESTRUNUID"):
+        monkeypatch.setenv(f"PYTEST_XDIST_{name}", "gw0")
+    program = "import os; assert not [name for name in os.environ if 'XDIST' in name]"
+    ended = Processes().run(
+        [sys.executable, "-c", program], log=tmp_path / "log", limit=30, cwd=tmp_path
+    )
+    assert ended.ok, (tmp_path / "log").read_text()
+
+
 # ninja gives each compiler a process group of its own, and the compiler's driver starts another.
 NINJA = "setsid sh -c 'sleep 300 & echo $! >> pids; wait' & echo $! >> pids"
 TOOL = """

@@ -122,7 +122,7 @@ def test_a_run_that_wrote_no_junit_has_no_counts(tmp_path: Path) -> None:
 def test_each_backend_is_held_against_the_reference(tmp_path: Path) -> None:
     def entry(backend: str, case: str, median: float) -> dict[str, object]:
         info = {"backend": backend, "op": "cell", "case": case, "dtype": "float32"}
-        return {"extra_info": info, "stats": {"median": median}}
+        return {"fullname": backend, "extra_info": info, "stats": {"median": median}}
 
     path = tmp_path / "benchmark.json"
     timed = [entry("reference", "16x32x128", 4e-5), entry("fused", "16x32x128", 1e-5)]
@@ -135,6 +135,16 @@ def test_each_backend_is_held_against_the_reference(tmp_path: Path) -> None:
     )
     assert speed.case == "cell 16x32x128"
     assert speed.ratio == pytest.approx(4.0)
+
+
+def test_a_benchmark_without_a_reference_is_named(tmp_path: Path) -> None:
+    info = {"backend": "fused", "op": "cell", "case": "16x32x128", "dtype": "float32"}
+    path = tmp_path / "benchmark.json"
+    timed = {"fullname": "b::one", "extra_info": info, "stats": {"median": 1e-5}}
+    path.write_text(json.dumps({"benchmarks": [timed]}))
+    expected = "cell 16x32x128 in float32: there is no benchmark with backend 'reference'"
+    with pytest.raises(results.BenchmarkError, match=expected):
+        results.read_benchmark(path)
 
 
 def test_the_worst_error_is_named() -> None:

@@ -107,8 +107,9 @@ def test_rows_that_share_a_recipe_share_one_wheel(tmp_path: Path) -> None:
         ({"load": {NATIVE: "abort"}}, "load: import decay: killed by SIGABRT"),
         ({"tests": {NATIVE: "fail"}}, "tests: 1 failed, first t::two: no"),
         ({"tests": {NATIVE: "abort"}}, "tests: killed by SIGABRT"),
-        ({"speed": {NATIVE: "fail"}}, "speed: exit status 1"),
-        ({"speed": {NATIVE: "garble"}}, "speed: KeyError: 'op'"),
+        ({"speed": {NATIVE: "fail"}}, "speed: exit status 1; see speed.log"),
+        ({"speed": {NATIVE: "nothing"}}, "speed: no benchmark was measured; see speed.log"),
+        ({"speed": {NATIVE: "garble"}}, "speed: b::one: extra_info has no 'op'; expected op, case"),
     ],
 )
 def test_a_broken_row_is_told_and_the_others_pass(

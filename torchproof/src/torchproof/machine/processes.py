@@ -70,7 +70,7 @@ def start(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            env={**os.environ, **(env or {})},
+            env={**inherited(), **(env or {})},
             pass_fds=[alive],
             start_new_session=True,
         )
@@ -80,6 +80,14 @@ def start(
     finally:
         os.close(alive)
     return Running(process, hold)
+
+
+def inherited() -> dict[str, str]:
+    """The environment without the mark of a pytest worker: pytest-benchmark times nothing in one.
+
+    Where the tool runs inside a test of pytest-xdist, its own pytest is not that worker.
+    """
+    return {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST_")}
 
 
 class Processes:

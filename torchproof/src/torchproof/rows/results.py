@@ -9,11 +9,19 @@ from statistics import geometric_mean
 from typing import Any
 from xml.etree import ElementTree
 
+from torchproof.errors import TorchproofError
 from torchproof.files import read_json, read_sealed, write_sealed
 from torchproof.rows.combination import Combination
 from torchproof.rows.plan import Placed, Row
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+# What a benchmark says of itself, and the backend that the others are held against.
+EXTRA_INFO = ("op", "case", "dtype", "backend")
+REFERENCE = "reference"
+
+
+class BenchmarkError(TorchproofError):
+    """A file of pytest-benchmark does not say what was timed."""
 
 
 @dataclass(frozen=True)
@@ -220,18 +228,43 @@ def read_oracle(path: Path) -> tuple[OracleError, ...]:
 
 
 def read_benchmark(path: Path) -> tuple[Speed, ...]:
-    """The speeds in pytest-benchmark's JSON: each backend beside eager, the reference."""
+    """The speeds in pytest-benchmark's JSON: each backend beside eager, the reference.
+
+    Raises:
+        BenchmarkError: a benchmark does not say what it timed, or has nothing beside it.
+    """
     document = read_json(path)
     if document is None:
         return ()
-    medians = {
-        (f"{info['op']} {info['case']}", info["dtype"], info["backend"]): 1e6
-        * benchmark["stats"]["median"]
-        for benchmark in document["benchmarks"]
-        for info in [benchmark["extra_info"]]
-    }
+    timed = [_timed(benchmark) for benchmark in document["benchmarks"]]
+    eager = {(one.case, one.dtype): one.us for one in timed if one.backend == REFERENCE}
+    if alone := [one for one in timed if (one.case, one.dtype) not in eager]:
+        one = alone[0]
+        raise BenchmarkError(
+            f"{one.case} in {one.dtype}: there is no benchmark with backend {REFERENCE!r} beside "
+            f"{one.backend!r}"
+        )
     return tuple(
-        Speed(case, backend, dtype, us, medians[case, dtype, "reference"])
-        for (case, dtype, backend), us in medians.items()
-        if backend != "reference"
+        Speed(one.case, one.backend, one.dtype, one.us, eager[one.case, one.dtype])
+        for one in timed
+        if one.backend != REFERENCE
     )
+
+
+@dataclass(frozen=True)
+class _Timed:
+    case: str
+    dtype: str
+    backend: str
+    us: float
+
+
+def _timed(benchmark: Mapping[str, Any]) -> _Timed:
+    info = benchmark["extra_info"]
+    if missing := [name for name in EXTRA_INFO if name not in info]:
+        raise BenchmarkError(
+            f"{benchmark['fullname']}: extra_info has no {missing[0]!r}; expected "
+            f"{', '.join(EXTRA_INFO)}"
+        )
+    microseconds = 1e6 * benchmark["stats"]["median"]
+    return _Timed(f"{info['op']} {info['case']}", info["dtype"], info["backend"], microseconds)

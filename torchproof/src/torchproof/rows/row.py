@@ -24,7 +24,7 @@ from torchproof.files import source_hash, text_hash
 from torchproof.machine import levels, processor
 from torchproof.machine.environments import KEEP_BYTECODE, Environment, Maker
 from torchproof.machine.inventory import CompilerFound
-from torchproof.machine.processes import CompletedCommand, Processes, Stopped
+from torchproof.machine.processes import CompletedCommand, Processes, Stopped, reason_in
 from torchproof.machine.processor import Processor
 from torchproof.rows import results
 from torchproof.rows.imported import PLUGIN, ImportCheck
@@ -252,7 +252,7 @@ class RowRun:
             limit = self._limit(INSTALL_LIMIT_S)
             ended = self._run(command, limit, self.tools.maker.installer.env)
             if not ended.ok:
-                raise RowFailed(ended.explain(limit))
+                raise RowFailed(self._explain(ended, limit))
 
     def _audit(self, environment: Environment, artifact: Artifact) -> None:
         with self._timed("audit"):
@@ -275,7 +275,7 @@ class RowRun:
             limit = self._limit(LOAD_LIMIT_S)
             ended = self._run([environment.program, "-c", program], limit, self._site())
             if not ended.ok:
-                raise RowFailed(f"import {name}: {ended.explain(limit)}")
+                raise RowFailed(f"import {name}: {self._explain(ended, limit)}")
             lines = self._log("load").read_text(encoding="utf-8").splitlines()
             self._set(**json.loads(next(line for line in lines if line.startswith("{"))))
             self._check_level()
@@ -312,7 +312,7 @@ class RowRun:
         if tests and tests.failed and not ended.timed_out:
             return f"{signal}{tests.failed} failed, first {tests.failures[0]}"
         raised = "; raise `minutes` of the suite" if ended.timed_out else ""
-        return f"{signal}{ended.explain(limit)}{raised}"
+        return f"{signal}{self._explain(ended, limit)}{raised}"
 
     def _speed(self, environment: Environment) -> None:
         with self._timed("speed"):
@@ -325,7 +325,9 @@ class RowRun:
             )
             self._set(speed=results.read_benchmark(output))
             if not ended.ok:
-                raise RowFailed(ended.explain(SPEED_LIMIT_S))
+                raise RowFailed(self._explain(ended, SPEED_LIMIT_S))
+            if not self.result.speed:
+                raise RowFailed(f"no benchmark was measured{reason_in(self._log('speed'))}")
 
     def _pytest(
         self,
@@ -353,6 +355,9 @@ class RowRun:
         if failure := self.imported.failure():
             raise RowFailed(failure)
         return ended
+
+    def _explain(self, ended: CompletedCommand, limit: float) -> str:
+        return ended.explain(limit) + reason_in(self._log(self.phase))
 
     def _limit(self, seconds: float) -> float:
         return seconds * (EMULATED if self.emulation else 1)
