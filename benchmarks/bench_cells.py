@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,33 +24,24 @@ import torch
 from torch import Tensor, nn
 
 import lltm
-from benchmarks import jax_scan, racing
+from benchmarks import jax_scan, racing, workloads
 from benchmarks.bench_race import REPLAY
 from benchmarks.not_here import NotHere
 from benchmarks.runs import figures
+from benchmarks.runs.figures import JAX, MODULES, OTHER, OURS
 from benchmarks.workloads import Call
 from lltm import cells
 from lltm.cells import _contract, _reference, formulas
 
 SHAPES = ((64, 16, 32, 128), (64, 1, 256, 512), (256, 8, 64, 96))
 """T, B, F, S."""
-MODULES: dict[str, Callable[..., nn.Module]] = {
-    "lstm": nn.LSTM,
-    "gru": nn.GRU,
-    "rnn_tanh": nn.RNN,
-    "rnn_relu": functools.partial(nn.RNN, nonlinearity="relu"),
-}
-"""Torch's, of the cells that it has."""
 WORKS = ("inference", "forward+backward")
 LONGEST_COMPILED = 64
 TOLERANCE = 1e-3
 GRADIENT = 0.5
 """Of every hidden state."""
 
-UNROLLED = (1, 4)
-"""Steps of a turn of JAX's loop."""
-
-OURS = ("lltm.cells", "lltm.LLTMSequence")
+LLTMS = ("lltm.cells", "lltm.LLTMSequence")
 
 Run = Callable[[], tuple[Tensor, ...]]
 
@@ -84,7 +75,6 @@ class Heat:
     work: str
     compile: bool = False
 
-    @property
     def fields(self) -> dict[str, str]:
         """As a row's; a cell is an op."""
         case = "x".join(map(str, self.shape))
@@ -92,17 +82,12 @@ class Heat:
         return dict(zip(figures.FIELDS, values, strict=True))
 
     @property
-    def names(self) -> Iterator[str]:
-        """Who takes part, whether installed or not."""
-        yield "eager"
-        yield "lltm.cells"
-        if self.cell == formulas.LLTM:
-            yield "lltm.LLTMSequence"
-        if self.cell.name in MODULES:
-            yield _module_name(self.cell)
-        if self.compile and self.shape[0] <= LONGEST_COMPILED:
-            yield "compile"
-        yield from (f"jax {unroll}" for unroll in UNROLLED)
+    def names(self) -> tuple[str, ...]:
+        """Who takes part, whether it can run here or not."""
+        of_lltm = ("lltm.LLTMSequence",) if self.cell == formulas.LLTM else ()
+        of_torch = (MODULES[self.cell.name],) if self.cell.name in MODULES else ()
+        unrolled = ("compile",) if self.compile and self.shape[0] <= LONGEST_COMPILED else ()
+        return ("eager", "lltm.cells", *of_lltm, *of_torch, *unrolled, *JAX)
 
     def arguments(self) -> _contract.Arguments:
         """Of one layer, as ``nn.LSTM`` draws its parameters."""
@@ -122,21 +107,16 @@ class Heat:
             scalars=tuple(default for _, default in cell.scalars),
         )
 
-    def entrants(self) -> dict[str, Entrant]:
-        """By name; without those that cannot run here."""
-        given = self.arguments()
-        runs = self._runs(given)
-        inference = self.work == "inference"
-        found = {
-            name: Entrant(run, run if inference else _training_step(run))
-            for name, run in runs.items()
-        }
-        for unroll in UNROLLED:
-            try:
-                found[f"jax {unroll}"] = self._of_jax(given, unroll)
-            except NotHere as reason:
-                print(f"\nnot run: jax {unroll}: {reason}")
-        return found
+    def entrant(self, name: str, given: _contract.Arguments) -> Entrant:
+        """Who takes part by that name.
+
+        Raises:
+            NotHere: it cannot run here.
+        """
+        if name in JAX:
+            return self._of_jax(given, JAX[name])
+        run = self._run(name, given)
+        return Entrant(run, run if self.work == "inference" else _training_step(run))
 
     def _of_jax(self, given: _contract.Arguments, unroll: int) -> Entrant:
         jax = jax_scan.started(1)
@@ -152,21 +132,24 @@ class Heat:
         call()
         return Entrant(lambda: (jax_scan.as_tensor(scan.inference(*arrays)[0]),), call)
 
-    def _runs(self, given: _contract.Arguments) -> dict[str, Run]:
-        """Torch's entrants: what computes the hidden states."""
-        found: dict[str, Run] = {}
-        if cells.prepare(self.cell):
-            sequence: Any = functools.partial(cells.Sequence, self.cell)
-            found["lltm.cells"] = self._of_module(sequence, given)
-        if self.cell == formulas.LLTM:
-            found["lltm.LLTMSequence"] = self._of_module(lltm.LLTMSequence, given)
-        found["eager"] = lambda: (_reference.sequence(self.cell, given)[0],)
-        if self.compile and self.shape[0] <= LONGEST_COMPILED:
-            compiled: Any = torch.compile(lambda: _reference.sequence(self.cell, given))
-            found["compile"] = lambda: (compiled()[0],)
-        if self.cell.name in MODULES:
-            found[_module_name(self.cell)] = self._of_torch(given)
-        return found
+    def _run(self, name: str, given: _contract.Arguments) -> Run:
+        """What computes the hidden states, of those in torch."""
+
+        def eager() -> tuple[Tensor, ...]:
+            return _reference.sequence(self.cell, given)[:1]
+
+        if name == "eager":
+            return eager
+        if name == "compile":
+            compiled: Run = torch.compile(eager)
+            return compiled
+        if name == "lltm.LLTMSequence":
+            return self._of_module(lltm.LLTMSequence, given)
+        if name != "lltm.cells":
+            return self._of_torch(getattr(nn, name.removeprefix("nn.")), given)
+        if not cells.prepare(self.cell):
+            raise NotHere("its kernels cannot be compiled")
+        return self._of_module(functools.partial(cells.Sequence, self.cell), given)
 
     def _of_module(self, make: Callable[..., nn.Module], given: _contract.Arguments) -> Run:
         module = make(*self.shape[2:])
@@ -175,8 +158,9 @@ class Heat:
         states = tuple(state.unsqueeze(0) for state in given.states)
         return lambda: (module(given.input, states)[0],)
 
-    def _of_torch(self, given: _contract.Arguments) -> Run:
-        state, module = self.shape[3], MODULES[self.cell.name](*self.shape[2:])
+    def _of_torch(self, make: Callable[..., nn.Module], given: _contract.Arguments) -> Run:
+        options = {"nonlinearity": "relu"} if self.cell == formulas.RNN_RELU else {}
+        state, module = self.shape[3], make(*self.shape[2:], **options)
         hidden, inputs = given.weights[:, :state], given.weights[:, state:]
         bias = given.bias
         assert bias is not None
@@ -196,45 +180,59 @@ def _training_step(run: Run) -> Call:
     return lambda: run()[0].backward(grad)
 
 
-def _module_name(cell: cells.Definition) -> str:
-    return f"nn.{cell.name.split('_')[0].upper()}"
+@dataclass(frozen=True)
+class Held:
+    """A heat that was held.
+
+    Attributes:
+        seconds: of every entrant, round by round.
+        not_run: why an entrant could not run.
+    """
+
+    seconds: Mapping[str, list[float]]
+    not_run: Mapping[str, str]
 
 
 # Held once for all the entrants of a row: pytest has them one after the other.
 @functools.lru_cache(maxsize=1)
-def race(heat: Heat, seconds: float) -> Mapping[str, list[float]]:
-    """Seconds of every entrant, round by round."""
+def hold(heat: Heat, seconds: float) -> Held:
+    """Check everyone against eager, and time them in rounds."""
     torch.set_num_threads(1)
-    entrants = heat.entrants()
+    given, entrants, not_run = heat.arguments(), {}, {}
+    for name in heat.names:
+        try:
+            entrants[name] = heat.entrant(name, given)
+        except NotHere as reason:
+            not_run[name] = str(reason)
     exact = entrants["eager"].result()[0].detach()
     for name, entrant in entrants.items():
         miss = float((entrant.result()[0].detach() - exact).abs().max() / exact.abs().max())
         assert miss < TOLERANCE, f"{name} is off by {miss:.1e} of the largest element"
-    return racing.race(
-        {name: functools.partial(_repeated, each.call) for name, each in entrants.items()},
-        seconds,
-        racing.by_clock(time.process_time),
-    )
+    calls = {name: functools.partial(_repeated, each.call) for name, each in entrants.items()}
+    return Held(racing.race(calls, seconds, racing.by_clock(time.process_time)), not_run)
 
 
 def _repeated(call: Call, count: int) -> list[Call]:
     return [call] * count
 
 
-def heats(config: pytest.Config) -> Iterator[Heat]:
-    """The rows that ``--select`` leaves."""
-    chosen = config.getoption("--select")
-    wanted = dict(each.partition("=")[::2] for each in chosen.split(",")) if chosen else {}
-    for each in itertools.product(formulas.SHIPPED, SHAPES, WORKS):
-        heat = Heat(*each, compile=bool(config.getoption("--with-compile")))
-        if all(heat.fields.get(key) == value for key, value in wanted.items()):
-            yield heat
+def heats(*, with_compile: bool = False) -> list[Heat]:
+    """Every row."""
+    return list(
+        itertools.starmap(Heat, itertools.product(formulas.SHIPPED, SHAPES, WORKS, (with_compile,)))
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    option = metafunc.config.getoption
+    every = heats(with_compile=bool(option("--with-compile")))
+    try:
+        chosen = workloads.select(every, option("--select"), every)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
     parameters = [
-        pytest.param(heat, name, id="-".join((*heat.fields.values(), name)))
-        for heat in heats(metafunc.config)
+        pytest.param(heat, name, id="-".join((*heat.fields().values(), name)))
+        for heat in chosen
         for name in heat.names
     ]
     metafunc.parametrize(("heat", "name"), parameters)
@@ -242,12 +240,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.mark.benchmark(timer=REPLAY)
 def test_race(heat: Heat, name: str, benchmark: Any, request: pytest.FixtureRequest) -> None:
-    held = race(heat, float(request.config.getoption("--benchmark-max-time")))
-    if name not in held:
-        pytest.skip(f"not run: {name} cannot run here; its reason is above")
-    benchmark.group = " ".join(heat.fields.values())
+    held = hold(heat, float(request.config.getoption("--benchmark-max-time")))
+    if name in held.not_run:
+        pytest.skip(f"not run: {held.not_run[name]}")
+    fields, seconds = heat.fields(), held.seconds[name]
+    benchmark.group = " ".join(fields.values())
     benchmark.extra_info.update(
-        heat.fields, competitor=name, contest=id(held), kind="ours" if name in OURS else "other"
+        fields, competitor=name, contest=id(held), kind=OURS if name in LLTMS else OTHER
     )
-    REPLAY.load(held[name])
-    benchmark.pedantic(lambda: None, rounds=len(held[name]))
+    REPLAY.load(seconds)
+    benchmark.pedantic(lambda: None, rounds=len(seconds))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 from cases import BENCHMARK_CASES, Case, cotangents, sized
@@ -224,19 +225,37 @@ SCOPES = {"smoke": smoke, "quick": quick, "full": full, "cuda": cuda, "sweep": s
 """By name, which rows to run."""
 
 
-def select(rows: Iterable[Row], text: str | None) -> list[Row]:
+class Selectable(Protocol):
+    """A row, of whichever races."""
+
+    def fields(self) -> dict[str, str]:
+        """A name that no other row has."""
+        ...
+
+
+AnyRow = TypeVar("AnyRow", bound=Selectable)
+
+
+def select(
+    rows: Iterable[AnyRow], text: str | None, everything: Iterable[Selectable] = ()
+) -> list[AnyRow]:
     """The rows with the fields named in ``KEY=VALUE,...``, such as ``op=cell,threads=1``.
+
+    Args:
+        rows: of the scope.
+        text: what is selected; everything when None.
+        everything: all rows there are, of whichever scope; those of this file unless given.
 
     Raises:
         ValueError: a key is unknown, or no row there is has the value.
     """
     chosen = list(rows)
-    everything = [*full(), *cuda(), *sweep()]
+    everything = [*everything] or [*full(), *cuda(), *sweep()]
     for part in text.split(",") if text else ():
         key, _, value = part.partition("=")
         known = list(dict.fromkeys(row.fields().get(key) for row in everything))
         if None in known:
-            keys = ", ".join(next(full()).fields())
+            keys = ", ".join(everything[0].fields())
             raise ValueError(f"--select wants KEY=VALUE,... with KEY one of {keys}; got {part!r}")
         if value not in known:
             values = ", ".join(str(each) for each in known)

@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
+from benchmarks import bench_cells
 from benchmarks.runs import targets
-from benchmarks.runs.figures import LSTM, OTHER, OURS, STREAM, Entry, Figure, Row, Run
+from benchmarks.runs.figures import CELLS, LSTM, OTHER, OURS, STREAM, Entry, Figure, Row, Run
 
 
 def entry(name: str, kind: str, speed: float, of_blas: float | None = None) -> Entry:
@@ -51,6 +52,13 @@ def test_the_worst_of_all_rows_and_bindings_counts() -> None:
     )[BLAS]
     assert (found.worst, found.good, found.all, found.reached) == (1.2, 2, 3, False)
     assert found.where == "sequence b float32 1 forward+backward, stable"
+
+
+def test_the_cells_have_as_many_rows_as_their_targets_count() -> None:
+    rows = [heat.fields() for heat in bench_cells.heats()]
+    assert {row["op"] for row in rows} == set(CELLS)
+    assert len(rows) == targets.CELLS_ROWS
+    assert sum(row["op"] == "lstm" for row in rows) == targets.ROWS_OF_A_CELL
 
 
 def of_lstm(*entries: Entry) -> dict[str, targets.Outcome]:

@@ -28,6 +28,13 @@ SCALED_LSTM = "lstm x 3/4"
 TUTORIAL = "tutorial cuda"
 # An LSTM has four gates, the LLTM three: this is what the same road would cost.
 LSTM_SHARE = 3 / 4
+OPS = ("cell", "sequence")
+CELLS = ("lltm", "rnn_tanh", "rnn_relu", "lstm", "peephole_lstm", "gru", "slstm")
+"""Those of lltm.cells: where they are raced, each is an op."""
+MODULES = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn_tanh": "nn.RNN", "rnn_relu": "nn.RNN"}
+"""Torch's own, of the cells that it has."""
+JAX = {"jax 1": 1, "jax 4": 4}
+"""How many steps a turn of its loop has."""
 # Besides its entries' names, what identifies a row.
 FIELDS = ("op", "case", "dtype", "threads", "work")
 
@@ -146,7 +153,7 @@ class Run:
     @property
     def of_cells(self) -> bool:
         """Whether it raced the cells of lltm.cells, each an op of its own."""
-        return not {row.op for row in self.rows} <= {"cell", "sequence"}
+        return any(row.op in CELLS for row in self.rows)
 
     @property
     def processor(self) -> Processor:

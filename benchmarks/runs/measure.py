@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any
 from torchproof.config import ROOT, project
 from torchproof.files import source_hash
 
-from benchmarks.runs.figures import BenchError
+from benchmarks.runs.figures import CELLS, OPS, BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 BENCHMARKS = ROOT / "benchmarks"
-OPS = ("cell", "sequence")
-CELLS = ("lltm", "rnn_tanh", "rnn_relu", "lstm", "peephole_lstm", "gru", "slstm")
-"""Those of lltm.cells, each an op of the scope ``cells``."""
+RACE, RACES = "bench_race.py", {"cells": "bench_cells.py"}
+"""The file with the races, and that of a scope with another."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 # (threads, dtypes) of each scope, in the order to run.
 SCOPES = {
@@ -37,8 +36,6 @@ SCOPES = {
     "sweep": (("1", ("float32",)),),
     "cells": (("1", ("float32",)),),
 }
-
-RACE, RACES = "bench_race.py", {"cells": "bench_cells.py"}
 
 
 @dataclass(frozen=True)

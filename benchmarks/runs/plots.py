@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from torchproof.report.page.plots import FAINT, Plot, plot
 
-from benchmarks.runs.figures import BLAS, EAGER, FLOOR, LSTM, OTHER, OURS, STREAM
+from benchmarks.runs.figures import BLAS, EAGER, FLOOR, LSTM, MODULES, OTHER, OURS, STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ LOOKS = {
     "jax 4": ("#8a6d3b", ">"),
     "onnxruntime": ("#7b4fa3", "p"),
     "lstm": ("#009e73", "2"),
-    **dict.fromkeys(("nn.LSTM", "nn.GRU", "nn.RNN"), ("#009e73", "2")),
+    **dict.fromkeys(MODULES.values(), ("#009e73", "2")),
     "lltm.cells": ("#0072b2", "o"),
     "lltm.LLTMSequence": ("#56b4e9", "v"),
     "stream": ("#0072b2", "*"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from benchmarks.runs.figures import OURS, SCALED_LSTM, STREAM, TUTORIAL
+from benchmarks.runs.figures import CELLS, JAX, MODULES, OURS, SCALED_LSTM, STREAM, TUTORIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ TRAINING_STEP, INFERENCE = "forward+backward", "inference"
 CASES, WORKS, DTYPES, THREADS = 5, 4, 4, 2
 """Cases of the cell, and of the sequence."""
 ROWS = 2 * CASES * WORKS * DTYPES * THREADS
-SEQUENCE_LOOPS = ("premultiplied", "torchscript", "jax 1", "jax 4")
+SEQUENCE_LOOPS = ("premultiplied", "torchscript", *JAX)
 """Who must have run in a sequence's row for it to prove anything, and in a cell's torchscript."""
 
 
@@ -256,15 +256,14 @@ CUDA_TARGETS = (
 """On a GPU of Hopper's class."""
 
 
-CELLS, SHAPES, CELLS_WORKS = 7, 3, 2
-CELLS_ROWS = CELLS * SHAPES * CELLS_WORKS
-MODULES = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn_tanh": "nn.RNN", "rnn_relu": "nn.RNN"}
-"""Torch's own, by cell."""
+ROWS_OF_A_CELL = 6
+"""Three shapes, inference and a training step."""
+CELLS_ROWS = ROWS_OF_A_CELL * len(CELLS)
 
 
 def _against_others(row: Row, entry: Entry) -> float | None:
     """Of the best other; none where JAX or torch's module did not run."""
-    names = ["eager", "jax 1", "jax 4", *([MODULES[row.op]] if row.op in MODULES else [])]
+    names = (*JAX, *([MODULES[row.op]] if row.op in MODULES else []))
     if any(row.entry(name) is None for name in names):
         return None
     return entry.speed.median / row.best_other.speed.median
@@ -284,7 +283,7 @@ CELLS_TARGETS = (
     _ahead(
         "every row", {}, "the best of eager, JAX and torch's module", _against_others, CELLS_ROWS
     ),
-    _ahead("lstm", {"op": "lstm"}, "nn.LSTM", _against("nn.LSTM"), SHAPES * CELLS_WORKS),
+    _ahead("lstm", {"op": "lstm"}, "nn.LSTM", _against("nn.LSTM"), ROWS_OF_A_CELL),
 )
 
 
