@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import mpmath
+import numpy as np
+import numpy.typing as npt
 import torch
-from oracle import DIGITS, Exact, Row, as_exact
+from oracle import DIGITS, Exact
+from torch import Tensor
 
 from lltm.cells import Definition
 from lltm.cells._contract import Arguments
 
-Numbers = list[Any]
+Numbers = npt.NDArray[np.object_]
+"""Of mpmath."""
 
 
 def _log_sigmoid(x: mpmath.mpf) -> mpmath.mpf:
@@ -38,7 +42,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 class Digits:
     """Numbers that a step takes for a tensor."""
 
-    values: Numbers
+    values: list[Any]
 
     @classmethod
     def __torch_function__(
@@ -72,57 +76,75 @@ class Digits:
 
 def sequence(cell: Definition, arguments: Arguments) -> tuple[Exact, Exact]:
     """Output and last states, of arguments without resets."""
-    named = dict(zip(dict(cell.scalars), arguments.scalars, strict=True))
     with mpmath.workdps(DIGITS):
-        weights = _Weights.of(cell, arguments)
-        states: list[list[Numbers]] = arguments.states.tolist()
-        outputs = []
-        for step in arguments.input.tolist():
-            rows = []
-            for at, (h, x) in enumerate(zip(states[0], step, strict=True)):
-                of_row = tuple(Digits(state[at]) for state in states)
-                rows.append(cell.step(*weights.shares(h, x), of_row, **named))
-            states = [[row[which].values for row in rows] for which in range(cell.states)]
+        layer = Layer.of(cell, arguments)
+        states, outputs = as_numbers(arguments.states), []
+        for x in as_numbers(arguments.input):
+            states = layer.advance(layer.before(x, states))
             outputs.append(states[0])
-    return tuple(_stacked([as_exact(each) for each in parts]) for parts in (outputs, states))
+        return as_exact(np.stack(outputs)), as_exact(states)
 
 
-def _stacked(parts: Sequence[Exact]) -> Exact:
-    value, low = ([torch.as_tensor(getattr(each, of)) for each in parts] for of in ("value", "low"))
-    return Exact(torch.stack(value), torch.stack(low))
+def as_numbers(tensor: Tensor) -> Numbers:
+    return np.vectorize(mpmath.mpf, otypes=[object])(tensor.detach().double().numpy())
+
+
+def as_exact(values: Numbers) -> Exact:
+    value = values.astype(np.float64)
+    return Exact(torch.from_numpy(value), torch.from_numpy((values - value).astype(np.float64)))
 
 
 @dataclass(frozen=True)
-class _Weights:
-    """The rows of the recurrent share and of the input's, and the bias of each pre-activation."""
+class Layer:
+    """A cell with its parameters; ``step`` is all of a step's arguments, ``[P + N, B, S]``.
+
+    Attributes:
+        cell: its definition.
+        scalars: of the step.
+        recurrent: ``[G * S, S]``, zero between heads.
+        of_input: ``[G * S, F]``.
+        bias: ``[P * S]``.
+    """
 
     cell: Definition
-    recurrent: list[Row]
-    of_input: list[Row]
+    scalars: dict[str, float]
+    recurrent: Numbers
+    of_input: Numbers
     bias: Numbers
-    width: int
 
     @staticmethod
-    def of(cell: Definition, arguments: Arguments) -> _Weights:
+    def of(cell: Definition, arguments: Arguments) -> Layer:
         assert arguments.bias is not None
-        width = arguments.states.shape[2] // cell.heads
-        recurrent, of_input = arguments.weights.tensor_split([width], dim=1)
-        rows = ([Row.of(row) for row in part.tolist()] for part in (recurrent, of_input))
-        return _Weights(cell, *rows, arguments.bias.tolist(), width)
+        state = arguments.states.shape[2]
+        width = state // cell.heads
+        weights = as_numbers(arguments.weights)
+        recurrent = weights[:, :width]
+        return Layer(
+            cell=cell,
+            scalars=dict(zip(dict(cell.scalars), arguments.scalars, strict=True)),
+            recurrent=np.tile(recurrent, cell.heads) * same_head(len(weights), state, width),
+            of_input=weights[:, width:],
+            bias=as_numbers(arguments.bias),
+        )
 
-    def shares(self, h: Numbers, x: Numbers) -> list[tuple[Digits, ...]]:
-        """The step's arguments before the states."""
-        cell, width = self.cell, self.width
-        heads = [Row.of(h[at : at + width]) for at in range(0, len(h), width)]
-        recurrent = [row @ heads[at // width % cell.heads] for at, row in enumerate(self.recurrent)]
-        input = Row.of(x)
-        z = [row @ input + bias for row, bias in zip(self.of_input, self.bias, strict=False)]
-        if cell.split:
-            other = self.bias[len(z) :]
-            recurrent = [a + b for a, b in zip(recurrent, other, strict=True)]
-            return [self._gates(z), self._gates(recurrent)]
-        return [self._gates([a + b for a, b in zip(z, recurrent, strict=True)])]
+    def before(self, x: Numbers, states: Numbers) -> Numbers:
+        """A step's arguments."""
+        shares = [x @ self.of_input.T, states[0] @ self.recurrent.T]
+        z = np.concatenate(shares, 1) if self.cell.split else shares[0] + shares[1]
+        pre = (z + self.bias).reshape(len(x), self.cell.pre_activations, -1)
+        return np.concatenate([pre.swapaxes(0, 1), states])
 
-    def _gates(self, z: Numbers) -> tuple[Digits, ...]:
-        size = len(z) // self.cell.gates
-        return tuple(Digits(z[at : at + size]) for at in range(0, len(z), size))
+    def advance(self, step: Numbers) -> Numbers:
+        """The new states."""
+        cell = self.cell
+        each = tuple(Digits(list(values.flat)) for values in step)
+        z, states = each[: cell.pre_activations], each[cell.pre_activations :]
+        shares = (z[at : at + cell.gates] for at in range(0, len(z), cell.gates))
+        new = cell.step(*shares, states, **self.scalars)
+        return np.array([state.values for state in new]).reshape(-1, *step.shape[1:])
+
+
+def same_head(rows: int, state: int, width: int) -> npt.NDArray[np.int_]:
+    """1 where a row of the weights and a column of the recurrent ones are of one head, else 0."""
+    of_row, of_column = (np.arange(count) % state // width for count in (rows, state))
+    return (of_row[:, None] == of_column).astype(int)
