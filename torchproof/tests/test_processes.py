@@ -64,16 +64,18 @@ def alive(pid: int) -> bool:
 def test_stop_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
     processes = Processes()
     raised: list[type[BaseException]] = []
+    program = "import pathlib, time; pathlib.Path('up').touch(); time.sleep(60)"
 
     def work() -> None:
         try:
-            processes.run(["sleep", "60"], log=tmp_path / "log", limit=60, cwd=tmp_path)
+            command = [sys.executable, "-c", program]
+            processes.run(command, log=tmp_path / "log", limit=60, cwd=tmp_path)
         except Stopped:
             raised.append(Stopped)
 
     thread = threading.Thread(target=work)
     thread.start()
-    while not (tmp_path / "log").exists() or not processes.live:
+    while not (tmp_path / "up").exists():
         time.sleep(0.01)
     processes.stop()
     thread.join(timeout=10)

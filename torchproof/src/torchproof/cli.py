@@ -21,6 +21,7 @@ class Command:
 
     Attributes:
         module: of torchproof; its main() does it.
+        what: it does, in the list of commands.
         before: what main() is given before the user's own arguments.
         extra: of this distribution, which the module needs.
     """

@@ -98,12 +98,6 @@ class Processes:
         self._lock = threading.Lock()
         self._stopped = False
 
-    @property
-    def live(self) -> int:
-        """How many commands run now."""
-        with self._lock:
-            return len(self._live)
-
     def run(
         self,
         command: Sequence[str | Path],
