@@ -11,16 +11,13 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "campaign"))
 for needed in ("tree_sitter", "coverage"):
     pytest.importorskip(needed, reason="not run: `nox -s mutants` installs what it needs")
+import mutant_survey
 import mutants
+from mutant_trials import Kept, run
 from mutations import Mutant
 
 OVER = 0.0
 """A time on the monotonic clock that has passed."""
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mutants, "HOME", tmp_path)
 
 
 def mutant(line: int) -> Mutant:
@@ -38,16 +35,18 @@ def mutant(line: int) -> Mutant:
 
 
 CHOSEN = {number: mutant(number) for number in range(4)}
-TESTS = mutants.Tests(
+TESTS = mutant_survey.Tests(
     seconds={"t": 1.0}, mutants={}, lines={("lltm/stream.py", n): ("t",) for n in CHOSEN}
 )
 OPTIONS = argparse.Namespace(seed=7, minutes=3.0)
 
 
-def test_what_there_is_no_time_for_is_counted_and_neither_killed_nor_a_finding() -> None:
-    kept = mutants.Kept(resume=False)
+def test_what_there_is_no_time_for_is_counted_and_neither_killed_nor_a_finding(
+    tmp_path: Path,
+) -> None:
+    kept = Kept(tmp_path, resume=False)
     kept.add(CHOSEN[0], "killed")
-    mutants.run(CHOSEN, {"op": TESTS}, kept, end=OVER, jobs=2)
+    run(CHOSEN, {"op": TESTS}, kept, end=OVER, jobs=2)
     record = mutants.record(OPTIONS, CHOSEN, kept)
     assert record.cases == 1
     assert record.findings == ()
@@ -55,8 +54,8 @@ def test_what_there_is_no_time_for_is_counted_and_neither_killed_nor_a_finding()
     assert record.figures["killed (%)"] == 100.0
 
 
-def test_a_survivor_without_a_reason_is_a_finding() -> None:
-    kept = mutants.Kept(resume=False)
+def test_a_survivor_without_a_reason_is_a_finding(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, resume=False)
     for number, outcome in enumerate(("killed", "survived all", "killed", "unreached all")):
         kept.add(CHOSEN[number], outcome)
     record = mutants.record(OPTIONS, CHOSEN, kept)
@@ -67,7 +66,7 @@ def test_a_survivor_without_a_reason_is_a_finding() -> None:
     )
 
 
-def test_outcomes_are_kept_for_a_run_that_goes_on() -> None:
-    mutants.Kept(resume=False).add(CHOSEN[2], "killed")
-    assert mutants.Kept(resume=True).outcomes == {CHOSEN[2].name: "killed"}
-    assert mutants.Kept(resume=False).outcomes == {}
+def test_outcomes_are_kept_for_a_run_that_goes_on(tmp_path: Path) -> None:
+    Kept(tmp_path, resume=False).add(CHOSEN[2], "killed")
+    assert Kept(tmp_path, resume=True).outcomes == {CHOSEN[2].name: "killed"}
+    assert Kept(tmp_path, resume=False).outcomes == {}

@@ -1,0 +1,87 @@
+"""What `mutants` changes: a seed's mutants, by part of the sources, and what its table says."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mutations
+from record import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mutations import Mutant
+
+TABLE = Path(__file__).with_name("survivors.toml")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is mutated, and how often."""
+
+    sources: tuple[str, ...]
+    count: int
+
+
+PARTS = {
+    "functor": Part(("csrc/lltm_cell.inc",), 10),
+    "csrc/cpu": Part(("csrc/cpu/*",), 40),
+    "csrc/host": Part(("csrc/host/*",), 40),
+    "lltm": Part(("lltm/*.py", "lltm/cells/*.py"), 40),
+    "audit": Part(("torchproof/src/torchproof/audit/**/*.py",), 40),
+}
+
+
+def table() -> dict[str, Any]:
+    """Survivors with their reasons, and places that are not mutated with theirs."""
+    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+
+
+def explained() -> dict[str, str]:
+    """Survivors with their reasons."""
+    return {row["mutant"]: row["why"] for row in table().get("survivor", ())}
+
+
+def is_left_out(mutant: Mutant) -> bool:
+    """Whether the table says that a place is not mutated."""
+    return any(
+        fnmatch(mutant.file, row["file"]) and fnmatch(mutant.function, row.get("function", "*"))
+        for row in table()["left_out"]
+    )
+
+
+def choose(seed: int, parts: Iterable[Part], function: str = "") -> dict[int, Mutant]:
+    """The mutants of a seed, numbered; of all functions, or of one."""
+    chosen: list[Mutant] = []
+    for part in parts:
+        found = [
+            mutant
+            for pattern in part.sources
+            for path in sorted(ROOT.glob(pattern))
+            if path.suffix in (".h", ".cpp", ".inc", ".py")
+            for mutant in mutations.find(path, path.relative_to(ROOT).as_posix())
+            if function in ("", mutant.function) and not is_left_out(mutant)
+        ]
+        chosen += mutations.choose(found, part.count, seed)
+    return dict(enumerate(chosen))
+
+
+def digest() -> str:
+    """Of all that an outcome depends on."""
+    files = [path for path in (ROOT / "csrc").rglob("*") if path.is_file()]
+    for folder in ("lltm", "tests/op", "torchproof/src/torchproof/audit", "torchproof/tests"):
+        files += (ROOT / folder).rglob("*.py")
+    hashed = hashlib.sha256()
+    for path in sorted(files):
+        hashed.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return hashed.hexdigest()

@@ -1,0 +1,162 @@
+"""Which tests reach which mutant: all of them run once, undisturbed."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import coverage
+from mutant_build import HOME
+from mutant_choice import digest
+from mutant_runs import LIMIT_S, SELECTED, arguments, environment, run_forked
+from record import ROOT
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from mutations import Mutant
+
+# Tests of one function of tests, and of all, in a mutant's first run.
+FEW_OF_EACH, FEW = 2, 40
+# Of a file's tests beyond so many, the survey takes every fourth; a survivor meets all of them.
+MANY, EVERY = 120, 4
+OP = tuple(
+    f"tests/op/test_{name}.py"
+    for name in (
+        *("cells", "containment", "derivatives", "determinism", "equivalence", "errors"),
+        *("modules", "overrides", "properties", "oracle", "raw_ops", "saved_memory", "sequence"),
+        *("stream", "stream_memory", "threads", "torch_features", "tutorial", "broken_library"),
+    )
+)
+AUDIT = tuple(
+    f"tests/test_{name}.py"
+    for name in ("audit_against", "audit_cli", "audit_facts", "audit_hostile", "audit_rules")
+)
+SUITES = {"op": OP, "audit": AUDIT}
+
+
+@dataclass(frozen=True)
+class Tests:
+    """Which tests pass undisturbed, how long each takes, and what they reach."""
+
+    seconds: dict[str, float]
+    mutants: dict[int, tuple[str, ...]]
+    lines: dict[tuple[str, int], tuple[str, ...]]
+
+    def reaching(self, number: int, mutant: Mutant) -> tuple[str, ...]:
+        """Those that reach a mutant."""
+        if mutant.file.startswith("csrc"):
+            return self.mutants.get(number, ())
+        return self.lines.get((mutant.file, mutant.line), ())
+
+    def few(self, names: Iterable[str]) -> list[str]:
+        """Some of each function of tests, the fastest first."""
+        by_function: dict[str, list[str]] = collections.defaultdict(list)
+        for name in names:
+            by_function[name.split("[")[0]].append(name)
+        some = [
+            name
+            for group in by_function.values()
+            for name in sorted(group, key=self.duration)[:FEW_OF_EACH]
+        ]
+        return sorted(some, key=self.duration)[:FEW]
+
+    def duration(self, name: str) -> float:
+        """Of a test, in seconds; 0 where it was not surveyed."""
+        return self.seconds.get(name, 0.0)
+
+
+def survey(name: str, path: Path, options: argparse.Namespace, end: float) -> Tests:
+    """Run the tests undisturbed, and note what each reaches; nothing where the time is over."""
+    folder, ended = HOME / "reached" / name, f"{digest()} {path}"
+    done = folder / "done"
+    if options.resume and done.is_file() and done.read_text(encoding="utf-8") == ended:
+        return read_survey(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    measured = ("-m", "coverage", "run", f"--rcfile={ROOT / 'pyproject.toml'}")
+    noted = {
+        "COVERAGE_FILE": str(folder / "coverage"),
+        "LLTM_REACHED_FOLDER": str(folder),
+        "LLTM_REACHED_MANY": f"{MANY},{EVERY}",
+    }
+    selected = SELECTED if name == "op" else ""
+    plugins = ("-p", "reached", "-p", "keep_data")
+    how = arguments(SUITES[name], path, *plugins, "-m", selected, "-n", str(options.jobs))
+    try:
+        subprocess.run(
+            [sys.executable, *measured, "-m", "pytest", *how],
+            cwd=path,
+            env={**os.environ, **environment(path), **noted},
+            timeout=max(1.0, end - time.monotonic()),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        print(f"no time left to see which mutants the tests of {name} reach", flush=True)
+        return Tests({}, {}, {})
+    done.write_text(ended, encoding="utf-8")
+    return read_survey(folder)
+
+
+def read_survey(folder: Path) -> Tests:
+    """What a survey has noted."""
+    seconds: dict[str, float] = {}
+    by_number: dict[int, list[str]] = collections.defaultdict(list)
+    for test, noted in read_reached(folder):
+        seconds[test] = noted["seconds"]
+        for number in {*noted["mutants"], *noted["loaded"]}:
+            by_number[number].append(test)
+    lines: dict[tuple[str, int], set[str]] = collections.defaultdict(set)
+    for part in folder.glob("coverage.*"):
+        data = coverage.CoverageData(str(part))
+        data.read()
+        for file in data.measured_files():
+            for line, contexts in data.contexts_by_lineno(file).items():
+                # What runs when it is imported, every test reaches.
+                named = seconds if contexts == [""] else contexts
+                lines[_in_repository(file), line] |= {name for name in named if name in seconds}
+    return Tests(
+        seconds,
+        {number: tuple(sorted(tests)) for number, tests in by_number.items()},
+        {at: tuple(sorted(tests)) for at, tests in lines.items()},
+    )
+
+
+def read_reached(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every test that passed, of all processes of a survey."""
+    for path in folder.glob("tests-*.json"):
+        for test, noted in json.loads(path.read_text(encoding="utf-8")).items():
+            if noted.get("passed"):
+                yield test, noted
+
+
+def _in_repository(file: str) -> str:
+    """The path of a measured file's source."""
+    for site, source in (("/site/lltm/", "lltm/"), ("/torchproof/", "torchproof/src/torchproof/")):
+        if site in file:
+            return source + file.rpartition(site)[2]
+    return file
+
+
+def check_undisturbed(tests: Tests, path: Path) -> None:
+    """What passed in the survey passes in a fork, too, or every mutant would seem killed.
+
+    Raises:
+        SystemExit: it does not, or nothing passed.
+    """
+    if not tests.seconds:
+        raise SystemExit("no test passes without a mutant: see above")
+    done = run_forked(
+        arguments(tests.few(tests.seconds), path, "-x", "-p", "no:xdist"), path, -1, LIMIT_S
+    )
+    if done.code:
+        raise SystemExit(f"the tests fail without a mutant: {done.output[-3000:]}")
