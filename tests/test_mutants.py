@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,11 @@ def test_outcomes_are_kept_for_a_run_that_goes_on(tmp_path: Path) -> None:
     Kept(tmp_path, resume=False).add(CHOSEN[2], "killed")
     assert Kept(tmp_path, resume=True).outcomes == {CHOSEN[2].name: "killed"}
     assert Kept(tmp_path, resume=False).outcomes == {}
+
+
+def test_outcomes_of_several_threads_are_all_kept(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, resume=False)
+    many = [mutant(line) for line in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda each: kept.add(each, "killed"), many))
+    assert Kept(tmp_path, resume=True).outcomes == {each.name: "killed" for each in many}

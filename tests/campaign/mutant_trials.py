@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -63,11 +64,12 @@ class Trial:
 
 
 class Kept:
-    """Outcomes in a file, for a run that goes on."""
+    """Outcomes in a file, for a run that goes on; safe to share between threads."""
 
     def __init__(self, folder: Path, *, resume: bool) -> None:
         self._file = folder / "outcomes.json"
         self._digest = digest()
+        self._lock = threading.Lock()
         self.outcomes: dict[str, str] = {}
         if resume and self._file.is_file():
             document = json.loads(self._file.read_text(encoding="utf-8"))
@@ -75,11 +77,12 @@ class Kept:
                 self.outcomes = document["outcomes"]
 
     def add(self, mutant: Mutant, outcome: str) -> None:
-        self.outcomes[mutant.name] = outcome
-        document = {"digest": self._digest, "outcomes": self.outcomes}
-        made = self._file.with_suffix(".new")
-        made.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        made.replace(self._file)
+        with self._lock:
+            self.outcomes[mutant.name] = outcome
+            document = {"digest": self._digest, "outcomes": self.outcomes}
+            made = self._file.with_suffix(".new")
+            made.write_text(json.dumps(document, indent=1), encoding="utf-8")
+            made.replace(self._file)
 
 
 def run(
