@@ -72,6 +72,8 @@ def test_a_project_without_a_stable_binding_names_no_torch_for_one() -> None:
 def test_what_is_not_a_table_is_refused() -> None:
     with pytest.raises(config.ConfigError, match="'torch' must be an array of tables"):
         config.loads('stable = { target = "2.10", headers = "2.13" }\ntorch = "2.13"\n')
+    with pytest.raises(config.ConfigError, match="'torch' must be written as torch = "):
+        config.loads('[[torch]]\nversion = "2.13.0"\n')
     with pytest.raises(config.ConfigError, match="the table 'stable' is missing"):
         config.loads(ROW.format(binding="stable"))
     with pytest.raises(config.ConfigError, match="not TOML"):

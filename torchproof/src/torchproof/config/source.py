@@ -17,6 +17,7 @@ else:
     import tomli as tomllib
 
 STRING_OR_COMMENT = re.compile(r'"[^"]*"|#.*')
+SECTION = re.compile(r"\s*\[\[?[\w.-]+\]\]?\s*")
 Table = TypeVar("Table")
 
 
@@ -40,7 +41,13 @@ class Source:
         rows = self.document.get(name, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ConfigError(f"{name!r} must be an array of tables: {name} = [ {{ ... }}, ... ]")
-        return list(zip(rows, _lines_of(self.text, name), strict=True))
+        lines = list(_lines_of(self.text, name))
+        if len(lines) != len(rows):
+            raise ConfigError(
+                f"{name!r} must be written as {name} = [ {{ ... }}, ... ] before the first "
+                "[section], each row on one line: a mistake in it is named with its line"
+            )
+        return list(zip(rows, lines, strict=True))
 
     def line_of(self, header: str, key: str | None = None) -> int:
         """The line of a section's header, or of a key below it; the header's where it has none."""
@@ -107,7 +114,9 @@ def _lines_of(text: str, name: str) -> Iterator[int]:
     depth = 0
     for at, line in enumerate(text.splitlines(), start=1):
         plain = STRING_OR_COMMENT.sub("", line)
-        opens = depth == 0 and plain.replace(" ", "").startswith(f"{name}=[")
+        if depth == 0 and SECTION.fullmatch(plain):
+            return  # of a section, where the name is another key
+        opens = depth == 0 and "".join(plain.split()).startswith(f"{name}=[")
         if opens or depth > 0:
             nested = 0
             for character in plain:
