@@ -213,7 +213,7 @@ def fakes(**happenings: Any) -> Callable[[Path], dict[str, str]]:
 
 MATRIX = Subject(
     "matrix",
-    lambda folder: [sys.executable, str(FAKES), str(folder), "2", "resume"],
+    lambda folder: [sys.executable, str(FAKES), str(folder), "2", "resume", "report"],
     fakes(build={"native": "pause"}, tests={"": "pause"}),
     rows,
     whole_rows,
