@@ -13,7 +13,7 @@ from torchproof.files import kernels_hash
 from torchproof.machine.sample_processors import AMX, ZEN4
 
 from benchmarks.runs import __main__ as command
-from benchmarks.runs import document, measure, picture
+from benchmarks.runs import document, measure, picture, scopes
 from benchmarks.runs.compare import compare
 from benchmarks.runs.figures import LSTM, OTHER, OURS, BenchError, Entry, Figure, Row, Run
 
@@ -153,7 +153,7 @@ def test_rows_only_the_stored_run_has_are_told() -> None:
 
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(command, "BUILD", tmp_path / "bench")
+    monkeypatch.setattr(scopes, "BUILD", tmp_path)
     path = tmp_path / "stored.json"
     path.write_text(json.dumps(STORED.to_json()), encoding="utf-8")
     return path
@@ -172,15 +172,15 @@ def test_a_regression_makes_the_command_fail_and_stands_in_its_words(
     output = " ".join(capsys.readouterr().out.split())
     assert "regression: cell 16x32x128 float32 1 forward: stable was 2.000x eager" in output
     assert "not run: cell 16x32x128 float32 1 backward" in output
-    assert "1.200x" in (command.BUILD / "index.html").read_text(encoding="utf-8")
+    assert "1.200x" in (scopes.FULL.folder / "index.html").read_text(encoding="utf-8")
 
 
 def test_without_a_regression_it_succeeds_and_writes_the_run(
     stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert bench(monkeypatch, STORED, "--compare", str(stored)) == 0
-    assert document.read(command.BUILD / "bench.json") == STORED
-    assert (command.BUILD / "cell-float32-1.svg").is_file()
+    assert document.read(scopes.FULL.folder / "bench.json") == STORED
+    assert (scopes.FULL.folder / "cell-float32-1.svg").is_file()
 
 
 def test_a_wrong_result_makes_the_command_fail(
@@ -315,7 +315,7 @@ def test_compare_without_a_file_takes_the_record_of_this_processor(
 
 
 def test_a_run_is_stored_by_the_command(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "BUILD", docs.parent / "bench")
+    monkeypatch.setattr(scopes, "BUILD", docs.parent)
     assert bench(monkeypatch, on(ZEN4, 3.0), "--full", "--write") == 0
     assert document.records() == (on(ZEN4, 3.0),)
 

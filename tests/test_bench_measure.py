@@ -12,13 +12,14 @@ import pytest
 from benchmarks.runs import __main__, measure
 from benchmarks.runs.figures import BenchError
 from benchmarks.runs.measure import Measured, Measurer, Part
+from benchmarks.runs.scopes import FULL, QUICK, SCOPES
 from lltm.cells import formulas
 
 PART = Part("cell", "float32", "1")
 
 
 def names(scope: str, select: str | None) -> list[str]:
-    return [part.name for part in measure.parts(scope, select)]
+    return [part.name for part in measure.parts(SCOPES[scope], select)]
 
 
 def test_quick_is_one_thread_in_float32_and_full_is_everything() -> None:
@@ -52,19 +53,19 @@ def test_a_selection_that_leaves_nothing_is_refused() -> None:
 
 
 def test_a_result_is_kept_only_for_the_same_options(tmp_path: Path) -> None:
-    one = Measurer(tmp_path, "quick", 1.0, None)
-    assert one.result(PART) == Measurer(tmp_path, "quick", 1.0, None).result(PART)
+    one = Measurer(tmp_path, QUICK, 1.0, None)
+    assert one.result(PART) == Measurer(tmp_path, QUICK, 1.0, None).result(PART)
     others = [
-        Measurer(tmp_path, "full", 1.0, None),
-        Measurer(tmp_path, "quick", 2.0, None),
-        Measurer(tmp_path, "quick", 1.0, "work=forward"),
+        Measurer(tmp_path, FULL, 1.0, None),
+        Measurer(tmp_path, QUICK, 2.0, None),
+        Measurer(tmp_path, QUICK, 1.0, "work=forward"),
     ]
     assert one.result(PART) not in [other.result(PART) for other in others]
 
 
 @pytest.fixture
 def measurer(tmp_path: Path) -> Measurer:
-    return Measurer(tmp_path, "quick", 1.0, None)
+    return Measurer(tmp_path, QUICK, 1.0, None)
 
 
 def ends(monkeypatch: pytest.MonkeyPatch, status: int, written: str | None) -> None:

@@ -11,6 +11,7 @@ from test_bench_figures import document, entrant
 from benchmarks import workloads
 from benchmarks.runs import __main__, figures, measure, page, sweep
 from benchmarks.runs.figures import Run
+from benchmarks.runs.scopes import SWEEP
 
 
 def run(ours: dict[str, list[float]]) -> Run:
@@ -39,7 +40,7 @@ def test_it_has_the_sizes_between_the_tables_and_odd_ones() -> None:
     ):
         assert (min(sizes), max(sizes)) == (low, high)
         assert any(size % 2 for size in sizes)
-    assert [part.name for part in measure.parts("sweep", None)] == [
+    assert [part.name for part in measure.parts(SWEEP, None)] == [
         "cell-float32-1",
         "sequence-float32-1",
     ]

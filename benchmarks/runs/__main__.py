@@ -16,15 +16,12 @@ from torchproof.machine import processor
 
 from benchmarks.runs import compare, document, figures, measure, page, plots, sweep, tables
 from benchmarks.runs.figures import BenchError, Run
+from benchmarks.runs.scopes import CUDA, FULL, OF_CELLS, QUICK, SCOPES, SWEEP, Scope
 from torchproof import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-BUILD = ROOT / "build" / "bench"
-FOLDERS = {scope: ROOT / "build" / f"bench-{scope}" for scope in ("cuda", "sweep", "cells")}
-FULL = {"cuda": "--cuda", "cells": "--cells"}
-"""What measures every row of a scope, where it is not ``--full``."""
 MATRIX_REPORT = ROOT / "build" / "matrix" / "index.html"
 INTERRUPTED = 130
 RECORD = Path()
@@ -40,40 +37,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         description="Race lltm against everyone else, and against the floors.",
     )
     scope = parser.add_mutually_exclusive_group()
-    scope.add_argument(
-        "--quick",
-        dest="scope",
-        action="store_const",
-        const="quick",
-        help="float32 on one thread, sequences without torch.compile (the default)",
-    )
-    scope.add_argument(
-        "--full", dest="scope", action="store_const", const="full", help="every row there is"
-    )
-    scope.add_argument(
-        "--cuda",
-        dest="scope",
-        action="store_const",
-        const="cuda",
-        help="every row on a GPU; what `nox -s bench-cuda` runs",
-    )
-    scope.add_argument(
-        "--sweep",
-        dest="scope",
-        action="store_const",
-        const="sweep",
-        help="eager and ours over batches of 1 to 256 and sizes of 16 to 1024, odd ones too, as "
-        "heat maps; float32 on one thread, about six minutes",
-    )
-    scope.add_argument(
-        "--cells",
-        dest="scope",
-        action="store_const",
-        const="cells",
-        help="each cell of lltm.cells against eager, JAX and torch's own module; float32 on one "
-        "thread, about ten minutes",
-    )
-    parser.set_defaults(scope="quick")
+    for each in SCOPES.values():
+        scope.add_argument(
+            f"--{each.name}", dest="scope", action="store_const", const=each, help=each.what
+        )
+    parser.set_defaults(scope=QUICK)
     parser.add_argument(
         "--with-compile",
         action="store_true",
@@ -86,7 +54,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--without",
-        choices=measure.DTYPES,
+        choices=FULL.dtypes,
         action="append",
         default=[],
         help="leave out a dtype, such as float16 where eager takes seconds a call for want of "
@@ -117,15 +85,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     chosen = parser.parse_args(argv)
     if chosen.seconds is None:
-        chosen.seconds = 0.1 if chosen.scope == "sweep" else 1.0
-    if chosen.write and (chosen.scope == "quick" or chosen.select):
-        parser.error(
-            "--write keeps whole runs: give --full, --cuda, --sweep or --cells with it, and no "
-            "--select"
-        )
-    if chosen.compare is not None and chosen.scope == "sweep":
+        chosen.seconds = chosen.scope.seconds
+    if chosen.write and (chosen.select or not chosen.scope.is_whole):
+        whole = ", ".join(f"--{each.name}" for each in SCOPES.values() if each.is_whole)
+        parser.error(f"--write keeps whole runs: give one of {whole} with it, and no --select")
+    if chosen.compare is not None and chosen.scope is SWEEP:
         parser.error("--compare: no record holds a sweep; it compares ours with eager")
-    if chosen.with_compile and chosen.scope != "cells":
+    if chosen.with_compile and chosen.scope is not OF_CELLS:
         parser.error("--with-compile: give --cells with it; elsewhere torch.compile is always in")
     return chosen
 
@@ -136,12 +102,12 @@ def main(argv: list[str] | None = None) -> int:
     console = terminal.console(stderr=chosen.json, width=None if sys.stdout.isatty() else 160)
     try:
         stored = read_stored(chosen.compare, chosen.scope) if chosen.compare is not None else None
-        if chosen.scope == "cuda" and (reason := measure.gpu_unavailable_reason()):
+        if chosen.scope is CUDA and (reason := measure.gpu_unavailable_reason()):
             console.print(f"bench-cuda: not run: {reason}", style="yellow")
             return NOT_RUN
         run, right = measure_all(chosen, console)
-        folder = build_folder(chosen.scope)
-        if chosen.scope == "sweep":
+        folder = chosen.scope.folder
+        if chosen.scope is SWEEP:
             if chosen.write:
                 sweep.store(run)
             return report_sweep(run, console, folder, as_json=chosen.json) or (0 if right else 1)
@@ -156,12 +122,7 @@ def main(argv: list[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def build_folder(scope: str) -> Path:
-    """Where a run leaves what it made."""
-    return FOLDERS.get(scope, BUILD)
-
-
-def read_stored(path: Path, scope: str) -> Run:
+def read_stored(path: Path, scope: Scope) -> Run:
     """A stored run: the file's, or this processor's record.
 
     Raises:
@@ -169,19 +130,18 @@ def read_stored(path: Path, scope: str) -> Run:
     """
     if path == RECORD:
         here = processor.read()
-        path = document.CUDA if scope == "cuda" else document.path(here, of_cells=scope == "cells")
+        path = document.CUDA if scope is CUDA else document.path(here, of_cells=scope is OF_CELLS)
         if not path.is_file():
-            whole = FULL.get(scope, "--full")
             raise BenchError(
                 f"--compare: there is no record of this processor, {here.title}, in "
-                f"docs/benchmarks; make one with {whole} --write, or give a file"
+                f"docs/benchmarks; make one with --{scope.whole} --write, or give a file"
             )
     return document.read(path)
 
 
 def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
     """Measure all parts; the run, and whether every result was right."""
-    folder = build_folder(chosen.scope)
+    folder = chosen.scope.folder
     options = ("--with-compile",) if chosen.with_compile else ()
     measurer = measure.Measurer(folder, chosen.scope, chosen.seconds, chosen.select, options)
     # Compiled kernels are kept between runs, and leave no trace outside the tree.
@@ -206,7 +166,7 @@ def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool
         if measured is not None:
             documents.append(measured)
     if not documents:
-        raise BenchError(f"--select {chosen.select} leaves no row of --{chosen.scope}")
+        raise BenchError(f"--select {chosen.select} leaves no row of --{chosen.scope.name}")
     return figures.from_pytest_benchmark(documents), right
 
 

@@ -16,26 +16,15 @@ from typing import TYPE_CHECKING, Any
 from torchproof.config import ROOT, project
 from torchproof.files import source_hash
 
-from benchmarks.runs.figures import CELLS, OPS, BenchError
+from benchmarks.runs.figures import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from benchmarks.runs.scopes import Scope
+
 BENCHMARKS = ROOT / "benchmarks"
-RACE, RACES = "bench_race.py", {"cells": "bench_cells.py"}
-"""The file with the races, and that of a scope with another."""
-DTYPES = ("float32", "float64", "bfloat16", "float16")
-# (threads, dtypes) of each scope, in the order to run.
-SCOPES = {
-    "quick": (("1", ("float32",)),),
-    "full": tuple(
-        (threads, ("float32", "float64", "bfloat16", "float16")) for threads in ("1", "2")
-    ),
-    "cuda": (("1", ("float32", "tf32", "bfloat16")),),
-    "sweep": (("1", ("float32",)),),
-    "cells": (("1", ("float32",)),),
-}
 
 
 @dataclass(frozen=True)
@@ -57,7 +46,7 @@ class Part:
         return f"op={self.op},dtype={self.dtype},threads={self.threads}"
 
 
-def parts(scope: str, select: str | None) -> Iterator[Part]:
+def parts(scope: Scope, select: str | None) -> Iterator[Part]:
     """The parts of a scope that a selection leaves.
 
     Raises:
@@ -66,8 +55,7 @@ def parts(scope: str, select: str | None) -> Iterator[Part]:
     wanted = dict(each.partition("=")[::2] for each in select.split(",")) if select else {}
     found = [
         Part(op, dtype, threads)
-        for threads, dtypes in SCOPES[scope]
-        for dtype, op in itertools.product(dtypes, CELLS if scope == "cells" else OPS)
+        for threads, dtype, op in itertools.product(scope.threads, scope.dtypes, scope.ops)
     ]
     left = [
         part
@@ -76,7 +64,7 @@ def parts(scope: str, select: str | None) -> Iterator[Part]:
     ]
     if not left:
         raise BenchError(
-            f"--select {select} leaves nothing of --{scope}, which has "
+            f"--select {select} leaves nothing of --{scope.name}, which has "
             f"{'; '.join(part.select for part in found)}"
         )
     yield from left
@@ -101,14 +89,14 @@ class Measurer:
 
     Attributes:
         folder: where results lie.
-        scope: ``quick``, ``full``, ``cuda``, ``sweep`` or ``cells``.
+        scope: whose parts they are.
         seconds: for each row.
         select: further selection, as the user gave it.
         options: further ones of the races.
     """
 
     folder: Path
-    scope: str
+    scope: Scope
     seconds: float
     select: str | None
     options: tuple[str, ...] = ()
@@ -117,7 +105,7 @@ class Measurer:
         """Where a part's JSON lies; the name changes with the sources and the options."""
         key = source_hash(*project().sources, "benchmarks", "tests/op")[:12]
         options = "-".join((f"{self.seconds:g}", self.select or "all", *self.options))
-        options = f"{self.scope}-{options}".replace("/", "_")
+        options = f"{self.scope.name}-{options}".replace("/", "_")
         return self.folder / "raw" / f"{part.name}-{options}-{key}.json"
 
     def measure(self, part: Part, environment: Mapping[str, str]) -> Measured:
@@ -134,10 +122,10 @@ class Measurer:
         command = [
             *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")),
             *("-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--benchmark-quiet"),
-            *("--rows", self.scope, "--select", select),
+            *("--rows", self.scope.name, "--select", select),
             *self.options,
             f"--benchmark-max-time={self.seconds:g}",
-            *(f"--benchmark-json={made}", str(BENCHMARKS / RACES.get(self.scope, RACE))),
+            *(f"--benchmark-json={made}", str(BENCHMARKS / self.scope.races)),
         ]
         # Not the repository's root: Python would look for lltm there first.
         ended = subprocess.run(
