@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from conftest import Toolchain
 
 METADATA = "Metadata-Version: 2.4\nName: decay\nVersion: 0.1.0\nRequires-Dist: torch>=2.10\n"
+WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-linux_x86_64\n"
 BUILD = {"compiler": "g++ 12.2.0", "torch": "2.13.0", "version": "0.1.0"}
 STABLE_SOURCE = 'extern "C" int aoti_torch_get_dim(); int f() { return aoti_torch_get_dim(); }\n'
 
@@ -115,6 +116,27 @@ def test_a_wheel_without_a_library_that_can_be_read_is_named(
     (found,) = hold(path)
     assert path.name in found
     assert complaint in found
+
+
+def test_a_wheel_gets_the_tag_that_it_is_held_to(library: bytes, tmp_path: Path) -> None:
+    small = small_wheel(tmp_path / "small", "py3-none-linux_x86_64", library)
+    built = tmp_path / small.name
+    with zipfile.ZipFile(small) as archive, WheelFile(built, "w") as whole:  # with a RECORD
+        for name in archive.namelist():
+            whole.writestr(name, archive.read(name))
+        whole.writestr("decay-0.1.0.dist-info/WHEEL", WHEEL)
+    tagged = tags.retag(built, tmp_path / "tagged")
+    assert tags.claimed(tagged) == tags.measured(built) != tags.claimed(built)
+
+
+def test_a_wheel_that_auditwheel_refuses_is_named(tmp_path: Path, toolchain: Toolchain) -> None:
+    missing = toolchain.stub("libnowhere.so.1", ["nowhere"])
+    source = 'extern "C" int nowhere(); int f() { return nowhere(); }'
+    code = toolchain.library("libdecay.so", source, str(missing), "-nostdlib").read_bytes()
+    built = small_wheel(tmp_path / "built", "py3-none-linux_x86_64", code)
+    with pytest.raises(ReleaseError, match=f"auditwheel refuses {built.name}: ") as raised:
+        tags.retag(built, tmp_path / "tagged")
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["decay.whl", "decay.tar.gz"])
@@ -284,3 +306,19 @@ def test_a_build_that_cannot_begin_is_one_sentence(
     message = capsys.readouterr().err
     assert reason in message
     assert message.count("\n") == 1
+
+
+def test_the_notes_of_a_release_are_its_entry_in_the_changelog() -> None:
+    notes = config.ROOT / "build" / "notes.md"
+    assert main(["notes"]) == 0
+    text = notes.read_text(encoding="utf-8")
+    for lines in version.entries()[config.version()].values():
+        assert all(line in text for line in lines)
+    with pytest.raises(ReleaseError, match=r"expected an entry \[9.9\], found none"):
+        version.notes("9.9")
+
+
+def test_the_platforms_are_those_of_the_matrix(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["platforms"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in found] == [each.name for each in config.load().platforms]

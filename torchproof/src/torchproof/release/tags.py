@@ -12,6 +12,13 @@ from torchproof.audit import abi3, elf, facts
 from torchproof.audit.artifact import is_torch_library, opened
 from torchproof.release.version import ReleaseError
 
+# PEP 600; auditwheel writes both.
+OLD_NAMES = {
+    "manylinux1": "manylinux_2_5",
+    "manylinux2010": "manylinux_2_12",
+    "manylinux2014": "manylinux_2_17",
+}
+
 
 def retag(wheel: Path, target: Path) -> Path:
     """Move a wheel to a folder under the tag of the oldest system it loads on.
@@ -33,15 +40,18 @@ def retag(wheel: Path, target: Path) -> Path:
         check=False,
     )
     if done.returncode:
-        raise ReleaseError(f"auditwheel refuses {wheel.name}: {done.stderr.strip()}")
+        reason = done.stderr.strip().rpartition("\n")[2]
+        raise ReleaseError(f"auditwheel refuses {wheel.name}: {reason}")
     (tagged,) = target.glob("*.whl")
     return tagged
 
 
 def claimed(wheel: Path) -> str:
-    """The tag in the file's name, "py3-none-manylinux_2_28_x86_64"."""
-    tags = parse_wheel_filename(wheel.name)[3]
-    return ".".join(sorted(str(tag) for tag in tags))
+    """The tag in the file's name, "py3-none-manylinux_2_28_x86_64"; an old name as the new one."""
+    tags = {str(tag) for tag in parse_wheel_filename(wheel.name)[3]}
+    for old, new in OLD_NAMES.items():
+        tags = {tag.replace(f"-{old}_", f"-{new}_") for tag in tags}
+    return ".".join(sorted(tags))
 
 
 def measured(wheel: Path) -> str:
