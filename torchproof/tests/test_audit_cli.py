@@ -204,3 +204,16 @@ def test_a_library_inside_that_is_damaged_is_named(library: Path) -> None:
     library.write_bytes(library.read_bytes()[:200])
     with pytest.raises(ArtifactError, match=r"op/op\.so"):
         audit(wheel(library, "op-1.0-py3-none-linux_x86_64.whl"))
+
+
+def test_the_verdict_on_a_torch_and_its_reason_are_printed(
+    library: Path, toolchain: Toolchain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toolchain.stub("torch/lib/libtorch_cpu.so", ["another_function"])
+    version = toolchain.folder / "torch" / "version.py"
+    version.write_text("__version__ = '2.13.0'\ncuda = None\n", encoding="utf-8")
+    main([str(library), "--against", str(version.parent)])
+    words = " ".join(capsys.readouterr().out.split())
+    assert "torch verdict reason" in words
+    assert "2.13.0 fails" in words
+    assert "aoti_torch_device_type_cpu" in words.partition("2.13.0 fails")[2]

@@ -15,10 +15,13 @@ from torchproof.machine.environments import (
     EnvironmentFailed,
     Maker,
     cuda_runtime,
+    find_program,
     torch_requirements,
 )
 from torchproof.machine.inventory import Interpreter
+from torchproof.machine.lockfiles import Lock, parse
 from torchproof.machine.processes import Processes, reason_in
+from wheel.wheelfile import WheelFile
 
 from torchproof import config
 
@@ -62,25 +65,36 @@ def test_the_runtime_alone_is_taken_of_what_cuda_requires() -> None:
 
 @dataclass
 class StandIn:
-    """Installs a torch that is two text files; `broken` ends the second step."""
+    """Installs a torch that is two text files; `broken` ends the second step.
+
+    `cuda` is that of the torch; `absent` is part of what no index has; `asked` is what was to be
+    installed.
+    """
 
     env: dict[str, str] = field(default_factory=dict)
     broken: bool = False
+    cuda: str = "None"
+    absent: str = "nothing of this name"
+    asked: list[str] = field(default_factory=list)
 
     def create(self, python: Path, path: Path) -> list[str]:
         site = path / "lib" / "python3.11" / "site-packages"
         program = (
             f"mkdir -p {path}/bin {site}/torch/lib {site}/torch-2.13.0.dist-info && "
             f"ln -s {sys.executable} {path}/bin/python && "
-            f"printf '__version__ = \"2.13.0+cpu\"\\ncuda = None\\n' > {site}/torch/version.py && "
-            f"printf 'Metadata-Version: 2.1\\nName: torch\\nVersion: 2.13.0+cpu\\n' "
+            f"printf '__version__ = \"2.13.0+cpu\"\\ncuda = {self.cuda}\\n' "
+            f"> {site}/torch/version.py && "
+            f"printf 'Metadata-Version: 2.1\\nName: torch\\nVersion: 2.13.0+cpu\\n"
+            f"Requires-Dist: cuda-toolkit[cublas,cudart]==13.0.3\\n' "
             f"> {site}/torch-2.13.0.dist-info/METADATA && echo made >> {path.parent}/count"
         )
         return ["sh", "-c", program]
 
     def install(self, program: Path, *arguments: str) -> list[str]:
+        self.asked.append(" ".join(arguments))
         failing = "printf 'Looking\\nerror: no route\\n  cause: refused\\nBye\\n'; exit 1"
-        return ["sh", "-c", failing if self.broken else "true"]
+        fails = self.broken or self.absent in self.asked[-1]
+        return ["sh", "-c", failing if fails else "true"]
 
 
 @pytest.fixture
@@ -120,6 +134,57 @@ def test_a_failed_install_is_told_and_leaves_nothing_ready(maker: Maker, tmp_pat
     how = "exit status 1, error: no route, cause: refused; see log"
     assert str(raised.value) == f"torch 2.13.0: {how}"
     assert make(maker, tmp_path).program.exists()
+
+
+def test_a_locked_environment_holds_what_the_lock_has(
+    maker: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins = ("torch==2.13.0+cpu", "torch==2.13.0", "numpy==2.0", "nvidia-cudnn-cu13==9.26")
+    text = "".join(f"{pin} --hash=sha256:{64 * 'a'}\n" for pin in pins)
+    monkeypatch.setattr(environments, "locked", lambda _: Lock.of(parse(text)))
+    installer = StandIn(absent="2.13.0+cpu.txt")
+    made = make(dataclasses.replace(maker, installer=installer), tmp_path)
+    exactly = f"--no-deps --require-hashes --only-binary :all: --requirement {made.path}"
+    names = ("2.13.0+cpu.txt", "2.13.0.txt", "beside.txt")
+    assert installer.asked == [f"{exactly}/{name}" for name in names]
+    assert (made.path / "beside.txt").read_text().split()[0] == "numpy==2.0"
+    assert "cudnn" not in (made.path / "beside.txt").read_text()
+
+
+def test_without_a_gpu_a_torch_of_cuda_gets_stubs(
+    maker: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Path] = []
+    monkeypatch.setattr(environments.stubs, "write", lambda site, *_: written.append(site))
+    installer = StandIn(cuda='"13.0"')
+    made = make(dataclasses.replace(maker, installer=installer), tmp_path)
+    assert made.flavour == "stubbed"
+    assert written == [made.site_packages]
+    assert installer.asked[-1].endswith("cuda-toolkit[cudart]==13.0.3")
+    assert not any("cublas" in asked for asked in installer.asked)
+
+
+@pytest.mark.parametrize("name", ["uv", "pip"])
+def test_an_environment_is_made_and_filled(name: str, tmp_path: Path) -> None:
+    uv = find_program("uv")
+    if name == "uv" and uv is None:
+        pytest.skip("not run: there is no uv on PATH")
+    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
+    with WheelFile(wheel, "w") as file:
+        file.writestr("tiny.py", "ANSWER = 42\n")
+        file.writestr(
+            "tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
+        )
+        file.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+    made, filler = tmp_path / "made", environments.Installer(uv if name == "uv" else None, {})
+    program = made / "bin" / "python"
+    for command in (
+        filler.create(Path(sys.executable), made),
+        filler.install(program, "--no-index", str(wheel)),
+        [program, "-c", "import tiny; assert tiny.ANSWER == 42"],
+    ):
+        ended = Processes().run(command, log=tmp_path / "log", limit=60, cwd=tmp_path)
+        assert ended.ok, (tmp_path / "log").read_text()
 
 
 def test_too_little_disk_is_told_before_anything_is_made(

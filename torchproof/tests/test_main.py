@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -243,3 +246,21 @@ def test_what_emulates_a_row_and_is_not_to_be_had_is_named(
     out = " ".join(capsys.readouterr().out.split())
     assert "fetching CPython" in out
     assert "not fetched: there is no apt-get on PATH" in out
+
+
+def test_a_broken_rule_is_named_with_its_line(tmp_path: Path) -> None:
+    text = config.PATH.read_text(encoding="utf-8")
+    line = next(at for at, each in enumerate(text.splitlines(), 1) if 'suite = "core"' in each)
+    broken = text.replace('suite = "core"', 'suite = "cor"', 1)
+    project = tmp_path / "project"
+    shutil.copytree(config.ROOT, project)
+    (project / "matrix.toml").write_text(broken, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "torchproof", "check"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"matrix.toml:{line}: [names] " in done.stdout

@@ -215,3 +215,12 @@ def test_the_libraries_words_are_kept_without_what_is_always_there(
     pattern: re.Pattern[str], text: str, words: str
 ) -> None:
     assert processor.words(pattern, text) == words
+
+
+def test_what_torch_uses_is_read_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="not run: torch is not installed")
+    found = processor.in_use()
+    assert found["ATen"] == torch.backends.cpu.get_cpu_capability()
+    for name, library in (("oneDNN", torch.backends.mkldnn), ("MKL", torch.backends.mkl)):
+        assert (found[name] is not None) == library.is_available()
+        assert found[name] != processor.UNKNOWN
