@@ -41,6 +41,27 @@ def test_a_module_shows_what_differs_from_the_defaults() -> None:
     )
 
 
+def test_a_step_of_a_module_shows_its_cell_and_sizes() -> None:
+    assert repr(cells.Cell(formulas.GRU, 3, 8)) == "Cell(gru, 3, 8)"
+    assert repr(cells.Cell(formulas.GRU, 3, 8, bias=False)) == "Cell(gru, 3, 8, bias=False)"
+
+
+@pytest.mark.parametrize(
+    ("module", "cell"),
+    [
+        (cells.LLTM, formulas.LLTM),
+        (cells.PeepholeLSTM, formulas.PEEPHOLE_LSTM),
+        (cells.SLSTM, formulas.SLSTM),
+    ],
+)
+def test_a_module_that_torch_has_not_runs_its_cell(
+    module: type[cells.Sequence], cell: cells.Definition
+) -> None:
+    made = module(3, 8)
+    assert made.cell == cell
+    assert made(torch.zeros(2, 1, 3))[0].shape == (2, 1, 8)
+
+
 @pytest.mark.parametrize("cell", formulas.SHIPPED, ids=lambda cell: cell.name)
 def test_shipped_steps_are_what_define_takes(cell: cells.Definition) -> None:
     made = cells.define(cell.step, gates=cell.gates, states=cell.states, split=cell.split)
@@ -306,6 +327,7 @@ def test_equal_to_torchs(name: str, options: str) -> None:
         made.append(each(3, 5, dtype=F64, **kind, **OPTIONS[options]))
     ours, theirs = made
     assert_equal(dict(ours.state_dict()), dict(theirs.state_dict()))
+    assert (ours.input_size, ours.hidden_size) == (theirs.input_size, theirs.hidden_size)
     assert [n for n, _ in ours.named_parameters()] == [n for n, _ in theirs.named_parameters()]
     x = torch.randn(6, 4, 3, dtype=F64)
     results = []

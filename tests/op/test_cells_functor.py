@@ -183,6 +183,7 @@ def every_operation(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tenso
         torch.sign(a) * b + a.detach() * b + torch.zeros_like(a) + torch.ones_like(b) * h,
         (a - 1) + (1 - b) - 2 * h / 3,
         a.masked_fill(b > 0.5, 0.25),
+        a.clone() * b,
     ]
     total = terms[0]
     for weight, term in enumerate(terms[1:]):
@@ -194,6 +195,17 @@ def test_every_operation(tmp_path: Path) -> None:
     definition = cells.define(every_operation, gates=2, states=1)
     compiled = Compiled.of([definition], tmp_path)
     assert_computes(compiled, 0, drawn(definition, 400, 1.5))
+
+
+def test_scalars_are_computed_with(tmp_path: Path) -> None:
+    def step(z: Sequence[Tensor], state: Sequence[Tensor], *, rate: float = 0.7) -> Tensor:
+        (a,), (h,) = z, state
+        sums = (rate + 1) * a + (1 + rate) * h + (rate - 2) * a * a + (2 - rate) * h * h
+        products = (rate * 2) * a + (3 * rate) * h + (rate / 3) * a * h + (1 / rate) * a + -rate * h
+        return sums + products
+
+    definition = cells.define(step, gates=1, states=1)
+    assert_computes(Compiled.of([definition], tmp_path), 0, drawn(definition, 50, 1.0))
 
 
 def test_expm1_keeps_its_derivative_where_it_is_tiny(tmp_path: Path) -> None:

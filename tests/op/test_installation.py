@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import lltm
+from lltm import __main__ as explanation
 from lltm import _library, _processor
 
 BUILD = _library.build()
@@ -92,6 +93,17 @@ def test_explanation(tmp_path: Path) -> None:
     assert {row["name"] for row in facts["backends"] if row["available"]} == {
         row.name for row in lltm.backends.available()
     }
+
+
+def test_the_explanation_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explanation.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "sound"
+    assert any(line.split() == ["torch", torch.__version__] for line in lines)
+    assert any(line.startswith("processor ") and _processor.read().title in line for line in lines)
+    rows = {line.split()[1]: line.split()[2] for line in lines if line.startswith("backend ")}
+    here = {row.name for row in lltm.backends.available()}
+    assert {name for name, mark in rows.items() if mark == "available"} == here
 
 
 @pytest.mark.subprocess
