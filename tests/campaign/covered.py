@@ -39,14 +39,18 @@ OP = ROOT / "tests" / "op"
 TORCHPROOF = ROOT / "torchproof" / "tests"
 # What calls every part; and then the kernels, in each lesser instruction set and natively.
 STABLE = (
-    *("any_cell", "broken_library", "cells", "cells_first_use", "cells_functor", "cells_kernels"),
-    *("cells_random", "derivatives", "determinism", "errors", "functions", "installation"),
-    *("jit", "modules", "overrides", "properties", "raw_ops", "saved_memory"),
-    *("sequence", "stream", "stream_memory", "threads", "torch_features", "tutorial", "warnings"),
+    *("any_cell", "broken_library", "capabilities", "cells", "cells_first_use", "cells_functor"),
+    *("cells_kernels", "cells_random", "cells_transforms", "derivatives", "determinism", "errors"),
+    *("functions", "installation", "jit", "modules", "overrides", "properties", "raw_ops"),
+    *("saved_memory", "sequence", "stream", "stream_memory", "threads", "torch_features"),
+    *("tutorial", "warnings"),
 )
 KERNELS = ("raw_ops", "sequence", "stream")
 LESSER = ("baseline", "avx2")
-NATIVE = ("cells", "errors", "modules", "raw_ops", "sequence", "stream", "torch_features")
+NATIVE = (
+    *("capabilities", "cells", "errors", "modules", "raw_ops", "sequence", "stream"),
+    "torch_features",
+)
 PYTHON = ("lltm", "torchproof")
 
 
@@ -123,14 +127,27 @@ def run_tests(tests: list[str], site: Path | None, selected: str = "", **variabl
     command += ["-p", "no:cacheprovider", "-p", "keep_data"]
     command += [*(["-m", selected] if selected else []), *tests]
     data = HOME / "data" / "python"
+    # What the tests compile, the kernels of cells, counts too; gcov finds it beside the rest.
+    compiled = {}
+    if site:
+        folder = site.parent / "tree" / "build" / "compiled"
+        compiled = {"CXX": str(counting_compiler()), "TORCH_EXTENSIONS_DIR": str(folder)}
     path = os.pathsep.join([*([str(site)] if site else []), str(Path(__file__).parent)])
     return subprocess.run(
         command,
         # Not the root, whose lltm would come before the one that is measured.
         cwd=site or ROOT / "torchproof",
-        env={**os.environ, **variables, "PYTHONPATH": path, "COVERAGE_FILE": str(data)},
+        env={**os.environ, **compiled, **variables, "PYTHONPATH": path, "COVERAGE_FILE": str(data)},
         check=False,
     ).returncode
+
+
+def counting_compiler() -> Path:
+    """A C++ compiler that builds gcov's counters in."""
+    program = HOME / "c++"
+    program.write_text('#!/bin/sh\nexec g++ --coverage "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    return program
 
 
 def build(binding: str, planted: bool = False) -> Path:
