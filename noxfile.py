@@ -284,7 +284,7 @@ def mutants(session: nox.Session) -> None:
 @nox.session(tags=["reliability"])
 def coverage(session: nox.Session) -> None:
     """Measure which lines the tests run, of Python and of C++: `-- --record`, or `--prove`."""
-    install(session, "build", "coverage", "template", "test")
+    install(session, "build", "coverage", "lint", "template", "test", "workflows")
     install_torchproof(session, "conda", "init", "release")
     session.install(f"torch=={TORCH}")
     session.run("python", "tests/campaign/covered.py", *session.posargs)

@@ -151,6 +151,8 @@ def test_sizes_whose_product_is_no_number() -> None:
     for sizes in ((2**40, 2**22, 0, 1), (1, 2, 2**61, 1), (1, 1, 2**31, 2**29)):
         with pytest.raises(RuntimeError, match=r"must have fewer than 2\^63 bytes each, got T ="):
             sequence(*sizes)
+    with pytest.raises(RuntimeError, match=r"could not allocate .*|can't allocate memory"):
+        sequence(2**50, 1, 0, 2)
     output, _, _, cells, gates = sequence(2**62, 0, 3, 4)
     assert output.shape == cells.shape == (2**62, 0, 4)
     assert gates.shape == (2**62, 0, 12)
