@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,6 +122,16 @@ def test_sources_of_another_version_are_not_compiled(held: str, words: str, tmp_
         interpreters.build("3.14t", tmp_path, tmp_path / "to", tmp_path)
 
 
+def test_a_cpython_that_takes_this_machines_headers_is_not_built(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert interpreters.main(["3.11", "--on", "debian-11", "--source", str(tmp_path)]) == 1
+    assert "CPython 3.11 compiles its modules against this machine's" in (
+        out := capsys.readouterr().out
+    )
+    assert "3.12 is the oldest" in out
+
+
 @pytest.mark.parametrize("name", ["3.14", "3.14t"])
 def test_it_is_compiled_as_named_and_against_the_root_given(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,7 +140,7 @@ def test_it_is_compiled_as_named_and_against_the_root_given(
     header.parent.mkdir(parents=True)
     header.write_text('#define PY_VERSION "3.14.7"\n', encoding="utf-8")
     program(tmp_path / "tree" / "configure", 'printf "%s\\n" "$@" > configured')
-    program(tmp_path / "path" / "make", "exit 0")
+    program(tmp_path / "path" / "make", 'echo "for ${_PYTHON_HOST_PLATFORM-this}" > made')
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/usr/bin:/bin")
     root = tmp_path / "root"
     made = interpreters.build(name, tmp_path / "tree", tmp_path / "to", tmp_path, root)
@@ -137,6 +148,9 @@ def test_it_is_compiled_as_named_and_against_the_root_given(
     configured = (tmp_path / "configured").read_text(encoding="utf-8").splitlines()
     assert f"--prefix={tmp_path / 'to'}" in configured
     assert ("--disable-gil" in configured) == name.endswith("t")
+    # CPython's build reads it: the modules are not for this machine, so none is imported.
+    made_for = (tmp_path / "made").read_text(encoding="utf-8").strip()
+    assert made_for == f"for {sysconfig.get_platform()}"
     assert links_with(next(x for x in configured if x.startswith("CC=")).split("=", 1)[1], root)
 
 

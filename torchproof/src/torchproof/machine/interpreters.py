@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import shutil
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from torchproof.machine.inventory import (
 LOADED_FIRST = ("libstdc++.so.6", "librt.so.1")
 # Of a system, with what its rows run on: what CPython is compiled against.
 DEVELOPMENT = ("libbz2-dev", "libc6-dev", "libffi-dev", "liblzma-dev", "libssl-dev", "zlib1g-dev")
+# Before it, setup.py puts this machine's headers before those of the system.
+OLDEST_ON = "3.12"
 VERSION = re.compile(r'^#define\s+PY_VERSION\s+"((\d+\.\d+)[^"]*)"', re.MULTILINE)
 
 
@@ -82,10 +85,17 @@ def build(name: str, source: Path, target: Path, scratch: Path, root: Path | Non
     if Version(found[1].removesuffix("+")).is_prerelease:
         raise NotOffered(f"{source} holds the pre-release {found[1]}; rows run on released ones")
     kind = ["--disable-gil"] if name.endswith("t") else []
+    variables = {}
     if root:
         # gcc looks beside itself before it looks in the sysroot: its own machine's C library.
         libraries = root / "usr" / "lib" / of_this_machine().triplet
         kind += [f"CC=gcc --sysroot={root} -B{libraries}"]
+        variables = {
+            # Modules whose libraries are of `root` cannot be imported here, and would be left out.
+            "_PYTHON_HOST_PLATFORM": sysconfig.get_platform(),
+            # pkg-config would find this machine's.
+            "PKG_CONFIG_LIBDIR": str(libraries / "pkgconfig"),
+        }
     shutil.rmtree(target, ignore_errors=True)
     for command in (
         [
@@ -98,7 +108,7 @@ def build(name: str, source: Path, target: Path, scratch: Path, root: Path | Non
         ["make", f"-j{os.environ.get('MAX_JOBS', os.cpu_count() or 1)}"],
         ["make", "altinstall"],
     ):
-        debian.run(*command, cwd=scratch)
+        debian.run(*command, cwd=scratch, env={**os.environ, **variables})
     return target / "bin" / f"python{name}"
 
 
@@ -108,6 +118,11 @@ def build_on(name: str, source: Path, system: config.System, target: Path, scrat
     Raises:
         NotOffered: the tree is of another series, the build failed, or a package cannot be had.
     """
+    if config.number(name) < config.number(OLDEST_ON):
+        raise NotOffered(
+            f"CPython {name} compiles its modules against this machine's headers; "
+            f"{OLDEST_ON} is the oldest that can be built on another system's"
+        )
     root = debian.unpack(system.suite, (*system.packages, *DEVELOPMENT), scratch / "root")
     debian.relocate_links(root)
     (scratch / "build").mkdir()
