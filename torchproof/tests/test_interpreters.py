@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -108,6 +110,41 @@ def test_one_that_does_not_start_on_a_system_is_not_left_there(
     assert "not made: " in (out := capsys.readouterr().out)
     assert "python3.11 failed: GLIBC_2.34 not found" in out
     assert not list((tmp_path / "cache").rglob("python3.11"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--on", "debian-11", "--prefix", "."], ["3.11", "--on", "debian-11", "--source", "."]],
+)
+def test_what_is_on_a_system_stays_there_when_a_command_is_refused(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    present = program(tmp_path / "torchproof/systems/debian-11/bin/python3.12", "exit 0")
+    assert interpreters.main(arguments) == 1
+    assert present.is_file()
+
+
+def test_the_earlier_cpython_comes_back_after_a_build_that_failed_or_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = tmp_path / "tree" / "Include" / "patchlevel.h"
+    header.parent.mkdir(parents=True)
+    header.write_text('#define PY_VERSION "3.14.7"\n', encoding="utf-8")
+    target = tmp_path / "3.14"
+    half = target / "bin" / "half"
+    killed = "kill -9 $PPID $$"
+    present = program(target / "bin" / "python3.14", "exit 0")
+    for line in ("exit 1", killed, "exit 1"):
+        program(tmp_path / "tree" / "configure", f"mkdir -p {half}; {line}")
+        process = multiprocessing.get_context("spawn").Process(
+            target=interpreters.build, args=("3.14", tmp_path / "tree", target, tmp_path)
+        )
+        process.start()
+        process.join()
+        assert process.exitcode == (-signal.SIGKILL if line == killed else 1)
+        assert half.exists() == (line == killed)
+    assert present.is_file()
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,32 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
+
+
+@contextmanager
+def replaced(folder: Path) -> Iterator[None]:
+    """Make a folder anew: where that fails, what was there comes back.
+
+    A killed run leaves the earlier one in a folder `earlier`; the next run puts it back first.
+    """
+    earlier = folder.parent / "earlier" / folder.name
+    _put_back(earlier, folder)
+    if folder.exists():
+        earlier.parent.mkdir(exist_ok=True)
+        folder.rename(earlier)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        _put_back(earlier, folder)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _put_back(earlier: Path, folder: Path) -> None:
+    if earlier.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        earlier.rename(folder)
 
 
 def write_sealed(path: Path, record: Mapping[str, Any]) -> None:

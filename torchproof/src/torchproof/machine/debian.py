@@ -119,7 +119,6 @@ def unpack_cpython(name: str, platform: Emulator, target: Path, scratch: Path) -
     """
     packages = (f"python{name}", f"libpython{name}-dev", *LIBRARIES)
     unpacked = unpack(SUITES.get(name, SUITE), packages, scratch, platform.debian)
-    shutil.rmtree(target, ignore_errors=True)
     headers = f"include/python{name}"
     # CPython finds its library and its headers beside the folder of its program.
     for part in (f"bin/python{name}", f"lib/python{name}", headers):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchproof.config import Emulator, Matrix, series
+from torchproof.files import replaced
 from torchproof.machine import debian
 from torchproof.machine.debian import NotOffered
 from torchproof.machine.inventory import (
@@ -130,7 +131,8 @@ def fetch(name: str, emulator: Emulator, scratch: Path) -> Path:
         shutil.rmtree(scratch / "qemu")
     if platform.foreign and not (platform.compilers / "g++").is_file():
         _fetch_compilers(platform, scratch / "compilers")
-    return _fetch_cpython(name, platform, scratch / "cpython")
+    with replaced(platform.folder / name):
+        return _fetch_cpython(name, platform, scratch / "cpython")
 
 
 def _fetch_compilers(platform: EmulatedPlatform, scratch: Path) -> None:

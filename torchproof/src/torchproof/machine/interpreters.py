@@ -17,6 +17,7 @@ from packaging.version import Version
 
 from torchproof import config
 from torchproof.config import series
+from torchproof.files import replaced
 from torchproof.machine import debian, emulation
 from torchproof.machine.debian import NotOffered
 from torchproof.machine.inventory import (
@@ -38,8 +39,9 @@ VERSION = re.compile(r'^#define\s+PY_VERSION\s+"((\d+\.\d+)[^"]*)"', re.MULTILIN
 
 def fetch(name: str, platform: config.Emulator, target: Path, scratch: Path) -> Path:
     """The CPython of a series, "3.14", unpacked so that it runs where it is, on this platform."""
-    program = debian.unpack_cpython(name, platform, target, scratch)
-    return settle(program, target / "lib" / platform.triplet / platform.loader)
+    with replaced(target):
+        program = debian.unpack_cpython(name, platform, target, scratch)
+        return settle(program, target / "lib" / platform.triplet / platform.loader)
 
 
 def adopt(prefix: Path, system: config.System, target: Path, scratch: Path) -> Path:
@@ -49,11 +51,11 @@ def adopt(prefix: Path, system: config.System, target: Path, scratch: Path) -> P
         raise NotOffered(f"{prefix} has no bin/python3.*; name the prefix of a CPython")
     platform = of_this_machine()
     unpacked = debian.unpack(system.suite, system.packages, scratch / "libraries")
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(prefix, target, symlinks=True)
     libraries = target / "lib" / platform.triplet
-    debian.copy_libraries(unpacked, platform.triplet, libraries)
-    return settle(target / "bin" / program.name, libraries / platform.loader)
+    with replaced(target):
+        shutil.copytree(prefix, target, symlinks=True)
+        debian.copy_libraries(unpacked, platform.triplet, libraries)
+        return settle(target / "bin" / program.name, libraries / platform.loader)
 
 
 def settle(program: Path, loader: Path) -> Path:
@@ -96,19 +98,14 @@ def build(name: str, source: Path, target: Path, scratch: Path, root: Path | Non
             # pkg-config would find this machine's.
             "PKG_CONFIG_LIBDIR": str(libraries / "pkgconfig"),
         }
-    shutil.rmtree(target, ignore_errors=True)
-    for command in (
-        [
-            source.resolve() / "configure",
-            f"--prefix={target}",
-            "--without-ensurepip",
-            "--disable-test-modules",
-            *kind,
-        ],
-        ["make", f"-j{os.environ.get('MAX_JOBS', os.cpu_count() or 1)}"],
-        ["make", "altinstall"],
-    ):
-        debian.run(*command, cwd=scratch, env={**os.environ, **variables})
+    fixed = ("--without-ensurepip", "--disable-test-modules")
+    with replaced(target):
+        for command in (
+            [source.resolve() / "configure", f"--prefix={target}", *fixed, *kind],
+            ["make", f"-j{os.environ.get('MAX_JOBS', os.cpu_count() or 1)}"],
+            ["make", "altinstall"],
+        ):
+            debian.run(*command, cwd=scratch, env={**os.environ, **variables})
     return target / "bin" / f"python{name}"
 
 
@@ -206,7 +203,6 @@ def _put_on(matrix: config.Matrix, options: argparse.Namespace) -> int:
             else:
                 program = build_on(options.series[0], options.source, system, target, scratch)
     except NotOffered as error:
-        shutil.rmtree(target, ignore_errors=True)
         print(f"{system.name}: not made: {error}")
         return 1
     print(f"{system.name}: {program}")
