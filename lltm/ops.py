@@ -425,8 +425,8 @@ def fold(arg: Tensor | None, dim: int | None, batch_dim: int | None, size: int) 
     return stacked.movedim(0, batch_dim).flatten(batch_dim, batch_dim + 1)
 
 
-def _vmap_backward(family: Family) -> Callable[..., Any]:
-    op = family.op("_backward")
+def vmap_one_by_one(op: Any) -> Callable[..., Any]:
+    """The vmap rule of an op that is called for each mapped index."""
 
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
         return each(op, info.batch_size, in_dims, args)
@@ -522,7 +522,7 @@ def register(namespace: str, native: bool) -> None:
             torch.library.register_vmap(name, _vmap(family, suffix), lib=library)
         backward = f"{namespace}::{family.name}_backward"
         torch.library.register_fake(backward, _fake_backward(family), lib=library)
-        torch.library.register_vmap(backward, _vmap_backward(family), lib=library)
+        torch.library.register_vmap(backward, vmap_one_by_one(family.op("_backward")), lib=library)
         if native:
             composite = torch._C.DispatchKey.CompositeImplicitAutograd
             family.op("_aten").py_impl(composite)(_traced(family))

@@ -19,6 +19,8 @@ Arguments = Mapping[str, Any]
 """By the schema's names: the text of a tensor, the value of anything else."""
 Text = Callable[[Arguments], str]
 
+ALIASES = {aten.detach.default, aten.clone.default, aten.alias.default}
+
 ZERO = "Scalar(0)"
 ONE = "Scalar(1)"
 
@@ -125,10 +127,6 @@ def _filled(arguments: Arguments) -> str:
     return f"V{{}} + {value}"
 
 
-def _value(arguments: Arguments) -> str:
-    return str(arguments.get("input", arguments.get("self")))
-
-
 _SIGN = (  # torch.sign(nan) is nan
     "Math::select({self} > Scalar(0), V{{}} + Scalar(1), "
     "Math::select({self} < Scalar(0), V{{}} - Scalar(1), {self} * Scalar(0)))"
@@ -157,15 +155,7 @@ TABLE: dict[Any, Text] = {
     aten.full.default: _filled,
     aten.fill.Scalar: _filled,
     aten.scalar_tensor.default: _filled,
-    **dict.fromkeys(
-        (
-            aten.detach.default,
-            aten.clone.default,
-            aten.alias.default,
-            aten.lift_fresh_copy.default,
-        ),
-        _value,
-    ),
+    **dict.fromkeys(ALIASES, _template("{self}")),
     **{
         operation: _template(text)
         for operation, text in {
@@ -243,5 +233,5 @@ def function_names() -> str:
     """What a step can use, as its author writes it."""
     names = {operation.name().split("::")[1].split(".")[0] for operation in TABLE}
     hidden = {operation.name().split("::")[1] for operation in DERIVATIVES_ONLY}
-    hidden |= {"fill", "full", "scalar_tensor", "alias", "lift_fresh_copy", "rsub"}
+    hidden |= {"fill", "full", "scalar_tensor", "alias", "rsub"}
     return ", ".join(sorted((names - hidden - {"log_sigmoid_forward"}) | {"logsigmoid"}))

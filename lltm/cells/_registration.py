@@ -211,15 +211,6 @@ def _vmap(cell: CellOps, suffix: str) -> Callable[..., Any]:
     return vmap
 
 
-def _vmap_backward(cell: CellOps) -> Callable[..., Any]:
-    op = cell.op("_backward")
-
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        return ops.each(op, info.batch_size, in_dims, args)
-
-    return vmap
-
-
 _libraries: list[torch.library.Library] = []
 
 
@@ -234,7 +225,7 @@ def register(namespace: str, definition: Definition, kept: int) -> None:
         torch.library.register_vmap(name, _vmap(cell, suffix), lib=library)
     backward = f"{namespace}::sequence_backward"
     torch.library.register_fake(backward, _fake_backward, lib=library)
-    torch.library.register_vmap(backward, _vmap_backward(cell), lib=library)
+    torch.library.register_vmap(backward, ops.vmap_one_by_one(cell.op("_backward")), lib=library)
     library.impl("sequence", _autograd(cell), "Autograd")
     library.impl("sequence_forward", _autograd_forward(cell), "Autograd")
     library.impl("sequence_backward", _autograd_backward(cell), "Autograd")

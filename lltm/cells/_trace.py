@@ -19,7 +19,6 @@ from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 
 aten = torch.ops.aten
-ALIASES = {aten.detach.default, aten.clone.default, aten.alias.default}
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not"}
 # torch keeps what make_fx traces in one global; a step may define a cell of its own.
 TRACING = threading.RLock()
@@ -194,7 +193,7 @@ class _Builder:
             return
         arguments = self._arguments(node)
         target = node.target
-        if target in ALIASES or self._is_times_one(target, arguments):
+        if target in _operations.ALIASES or self._is_times_one(target, arguments):
             self.names[node] = str(arguments["self"])
             return
         if target not in _operations.TABLE:

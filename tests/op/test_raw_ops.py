@@ -62,6 +62,21 @@ class Backward:
         return result
 
 
+@pytest.mark.parametrize("op", OPS)
+def test_vmap_of_backward(op: str) -> None:
+    one = Backward.of(CASES[op], torch.float64)
+    scales = torch.linspace(-1, 1, 3, dtype=torch.float64)
+    names = [name for name, tensor in one.tensors.items() if tensor is not None]
+
+    def gradients(scale: Tensor) -> tuple[Tensor, ...]:
+        return one.but(**{name: one.tensors[name] * scale for name in names[:2]}).run()
+
+    for found, *expected in zip(
+        torch.vmap(gradients)(scales), *map(gradients, scales), strict=True
+    ):
+        torch.testing.assert_close(found, torch.stack(expected))
+
+
 TENSORS = tuple((op, name) for op in OPS for name in NAMES[op])
 
 
