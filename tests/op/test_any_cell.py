@@ -72,6 +72,10 @@ def test_what_no_row_needs_changes_nothing(built: tuple[AnyCell, Any]) -> None:
         assert torch.equal(without, with_mask)
 
 
+def test_it_names_the_kernels_that_it_runs(built: tuple[AnyCell, Any]) -> None:
+    assert built[1].cpu_capability() == torch.ops.lltm.cpu_capability()
+
+
 def test_no_steps_leave_the_states(built: tuple[AnyCell, Any]) -> None:
     cell, ops = built
     input, weights, bias, states = arguments(cell, (0, 2, 3, 6, 1), torch.float64)
