@@ -48,11 +48,8 @@ void product_tail(const Product<T>& args, int64_t column, Tail lanes) {
   }
 }
 
-// A single row has too few sums in flight for the usual panel: take as many vectors as hide the
-// latency. And it is as fast as b is read, so b is read along its rows, as many at a time as the
-// usual panel sums: which of the two computes a column depends on where threads divide them.
-constexpr int kSingleRowVectors = 8;
-
+// A single row is as fast as b is read, so b is read along its rows, as many at a time as the usual
+// panel sums: which of the two computes a column depends on where threads divide them.
 template <class T>
 int64_t product_single_row(const Product<T>& args, int64_t column, int64_t last) {
   constexpr int64_t panel = kSingleRowVectors * kWidth<T>;

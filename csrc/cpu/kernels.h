@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "../cell.h"
 #include "types.h"
@@ -63,7 +64,7 @@ struct GatesBackward {
 // Products with the gates in their epilogue
 // -----------------------------------------------------------
 
-// Rows against packed weights: [head][panel][k][gate][lane], in panels of one vector of states.
+// Rows against packed weights: [head][panel][k][gate][column], in panels of states.
 template <class T>
 struct PackedProduct {
   const compute_t<T>* rows;    // [rows, heads * depth]
@@ -293,7 +294,8 @@ struct TileKernels {
 };
 
 // Vectors in a panel.
-constexpr int64_t kForwardVectors = 1;  // of each gate
+template <int Gates>
+constexpr int kForwardVectors = Gates == 1 ? 3 : 1;  // of each gate
 constexpr int64_t kBackwardVectors = 3;
 constexpr int64_t kProductVectors = 3;
 constexpr int64_t kDirectVectors = 2;  // of a product whose operands are read where they are
@@ -315,6 +317,20 @@ struct UnevenPanels {
  private:
   int64_t threes() const { return vectors < 2 ? 0 : vectors - 2 * count(); }
 };
+
+// A vector of columns in each panel.
+struct EvenPanels {
+  int64_t vectors;
+
+  EvenPanels(int64_t columns, int64_t width) : vectors((columns + width - 1) / width) {}
+  int64_t count() const { return vectors; }
+  int64_t first(int64_t panel) const { return panel; }
+  int64_t size(int64_t) const { return 1; }
+};
+
+// The states of a forward step: a vector of each gate is enough for a tile, unless there is one.
+template <int Gates>
+using ForwardPanels = std::conditional_t<Gates == 1, UnevenPanels, EvenPanels>;
 
 struct KernelSet {
   const char* name;

@@ -12,83 +12,116 @@ LLTM_INLINE void for_each_column_vector(int64_t begin, int64_t end, const Body& 
 
 // Forward -----------------------------------------------------------------------------------------
 
-// packed[panel][k][gate][lane] = weights[gate * gate_rows + panel * width + lane, k], zero beyond
+// The work items of a forward step: the panels of each head.
+template <class Gates, class T>
+struct HeadPanels {
+  int64_t size;  // states of a head
+  ForwardPanels<Gates::kGates> panels;
+
+  HeadPanels(int64_t state, int64_t heads) : size(state / heads), panels(size, kWidth<T>) {}
+  int64_t head(int64_t item) const { return item / panels.count(); }
+  int64_t vectors(int64_t item) const { return panels.size(item % panels.count()); }
+  int64_t column(int64_t item) const {  // of the head
+    return panels.first(item % panels.count()) * kWidth<T>;
+  }
+  int64_t packed(int64_t item) const {  // columns of packed weights before the item
+    const int64_t room = panels.count() * kForwardVectors<Gates::kGates> * kWidth<T>;
+    return Gates::kGates * (head(item) * room + column(item));
+  }
+};
+
+// packed[panel][k][gate][column of the panel] = weights[gate * gate_rows + column, k], zero beyond
 // the head.
 template <class Gates, class T>
 void pack_forward(const Pack<T>& args, int64_t begin, int64_t end) {
-  constexpr int kGates = Gates::kGates, width = kWidth<T>;
+  constexpr int kGates = Gates::kGates;
+  const HeadPanels<Gates, T> of(args.state, 1);
   for (int64_t panel = begin; panel < end; ++panel) {
-    const int64_t first = panel * width, states = at_most(width, args.state - first);
+    const int64_t first = of.column(panel), columns = of.vectors(panel) * kWidth<T>;
     for (int gate = 0; gate < kGates; ++gate) {
       transpose_into(args.weights + (gate * args.gate_rows + first) * args.row_stride,
-                     args.row_stride, states, args.columns,
-                     args.packed + first * args.columns * kGates + gate * width,
-                     int64_t{kGates * width}, int64_t{width});
+                     args.row_stride, at_most(columns, args.state - first), args.columns,
+                     args.packed + of.packed(panel) * args.columns + gate * columns,
+                     kGates * columns, columns);
     }
   }
 }
 
-// The work items of a forward step: the panels of each head, of one vector.
-template <class T>
-struct HeadPanels {
-  int64_t size;    // states of a head
-  int64_t panels;  // of a head
-
-  HeadPanels(int64_t state, int64_t heads)
-      : size(state / heads), panels((size + kWidth<T> - 1) / kWidth<T>) {}
-  int64_t head(int64_t item) const { return item / panels; }
-  int64_t column(int64_t item) const { return item % panels * kWidth<T>; }  // of the head
-};
-
-template <class Gates, class T>
+// A panel of a head.
+template <class Gates, class T, int Vectors>
 struct ForwardPanel {
+  static constexpr int kGates = Gates::kGates, kSums = kGates * Vectors;
+  using Sums = TileSums<compute_t<T>, kSums>;
   const StepForward<T>& args;
-  const HeadPanels<T>& of;
+  int64_t size;  // states of a head
+  int64_t head;
+  int64_t column;  // of the head
+  int64_t packed;  // columns of packed weights before the panel
 
-  template <class Lanes>
-  void run(int64_t item, Lanes lanes) const {
-    constexpr int kGates = Gates::kGates, kRecurrent = Gates::kPre - kGates;
-    const int64_t head = of.head(item), column = of.column(item);
-    TileSums<compute_t<T>, kGates> sums, shares;
+  void run() const {
+    Sums sums, shares;
+    const bool has_input = args.x.depth > 0;
     for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
       const int64_t rows = at_most(kTileRows, args.gates.rows - row);
-      multiply(args.h, head, row, rows, item, sums, false);
-      const bool has_input = args.x.depth > 0;
-      if (has_input) {
-        multiply(args.x, head, row, rows, item, Gates::kSplit ? shares : sums, !Gates::kSplit);
-      }
+      multiply(args.h, row, rows, sums, false);
+      if (has_input) multiply(args.x, row, rows, Gates::kSplit ? shares : sums, !Gates::kSplit);
       for (int64_t i = 0; i < rows; ++i) {
-        vector_t<T> z[Gates::kPre] = {};
-#pragma GCC unroll 16
-        for (int gate = 0; gate < kGates; ++gate) {
-          if (Gates::kSplit && has_input) z[gate] = load(shares.at[i][gate]);
-          z[kRecurrent + gate] = load(sums.at[i][gate]);
-        }
-        finish_forward<Gates>(args.gates, row + i, head * of.size + column, z, lanes);
+        for (int v = 0; v < Vectors; ++v) finish(row + i, v, sums.at[i], shares.at[i]);
       }
     }
   }
 
-  void multiply(const PackedProduct<T>& product, int64_t head, int64_t row, int64_t rows,
-                int64_t item, TileSums<compute_t<T>, Gates::kGates>& sums, bool add) const {
-    using C = compute_t<T>;
-    constexpr int64_t lanes = Gates::kGates * kWidth<T>;
+  void multiply(const PackedProduct<T>& product, int64_t row, int64_t rows, Sums& sums,
+                bool add) const {
     const int64_t stride = args.heads * product.depth;
-    const TileOperands<C> operands{
-        product.rows + row * stride + head * product.depth, stride, 1,
-        product.packed + item * product.depth * lanes,      lanes,  product.depth};
-    tile_of<C, Gates::kGates>(rows)(operands, &sums.at[0][0][0], add);
+    const TileOperands<compute_t<T>> operands{product.rows + row * stride + head * product.depth,
+                                              stride,
+                                              1,
+                                              product.packed + packed * product.depth,
+                                              int64_t{kSums * kWidth<T>},
+                                              product.depth};
+    multiply_panel(operands, rows, sums, add);
+  }
+
+  using RowOfSums = compute_t<T>[kSums][kWidth<T>];
+
+  void finish(int64_t row, int vector, const RowOfSums& sums, const RowOfSums& shares) const {
+    vector_t<T> z[Gates::kPre] = {};
+#pragma GCC unroll 16
+    for (int gate = 0; gate < kGates; ++gate) {
+      const int from = gate * Vectors + vector;
+      if (Gates::kSplit && args.x.depth > 0) z[gate] = load(shares[from]);
+      z[Gates::kPre - kGates + gate] = load(sums[from]);
+    }
+    const int64_t at = column + vector * kWidth<T>;
+    if (at + kWidth<T> <= size) {
+      finish_forward<Gates>(args.gates, row, head * size + at, z, Full{});
+    } else {
+      finish_forward<Gates>(args.gates, row, head * size + at, z, Tail{size - at});
+    }
   }
 };
 
+template <class Gates, class T, int Vectors>
+void step_forward_panel(const StepForward<T>& args, const HeadPanels<Gates, T>& of, int64_t item) {
+  const ForwardPanel<Gates, T, Vectors> panel{args, of.size, of.head(item), of.column(item),
+                                              of.packed(item)};
+  panel.run();
+}
+
 template <class Gates, class T>
 void step_forward(const StepForward<T>& args, int64_t begin, int64_t end) {
-  const HeadPanels<T> of(args.gates.state, args.heads);
-  static_assert(kForwardVectors == 1);
-  const ForwardPanel<Gates, T> panel{args, of};
+  constexpr int most = kForwardVectors<Gates::kGates>;
+  const HeadPanels<Gates, T> of(args.gates.state, args.heads);
   for (int64_t item = begin; item < end; ++item) {
-    const int64_t left = of.size - of.column(item);
-    left >= kWidth<T> ? panel.run(item, Full{}) : panel.run(item, Tail{left});
+    const int64_t vectors = of.vectors(item);
+    if (vectors == most) {
+      step_forward_panel<Gates, T, most>(args, of, item);
+    } else if (vectors == 2) {
+      step_forward_panel < Gates, T, most<2 ? most : 2>(args, of, item);
+    } else {
+      step_forward_panel<Gates, T, 1>(args, of, item);
+    }
   }
 }
 

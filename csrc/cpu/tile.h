@@ -52,9 +52,9 @@ constexpr int kUnrolledTerms = kVectorBytes == 64 ? 4 : 1;
 
 // One function per number of rows and of vectors, never inlined: the epilogues, which are many,
 // stay out of them. a is broadcast, b is read in vectors; with `add`, the product is added to what
-// sums has come with. A block of the depth is summed in registers and added in memory, which the
-// block after it need not wait for.
-template <class T, int Rows, int Vectors>
+// sums has come with, whose rows are of Stride vectors. A block of the depth is summed in registers
+// and added in memory, which the block after it need not wait for.
+template <class T, int Rows, int Vectors, int Stride = Vectors>
 __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, bool add) {
   using V = typename VectorOf<T>::type;
   constexpr int width = VectorOf<T>::width;
@@ -92,7 +92,7 @@ __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, 
     for (int row = 0; row < Rows; ++row) {
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) {
-        T* to = sums + (row * Vectors + v) * width;
+        T* to = sums + (row * Stride + v) * width;
         store(to, add ? load(to) + sum[row][v] : sum[row][v]);
       }
     }
@@ -105,24 +105,45 @@ using TileProduct = void (*)(const TileOperands<T>&, T* sums, bool add);
 
 constexpr int possible(int rows) { return rows < kTileRows ? rows : kTileRows; }
 
-template <class T, int Vectors>
+template <class T, int Vectors, int Stride>
 struct TileTable {
   static constexpr TileProduct<T> kOfRows[] = {
-      tile_product<T, possible(1), Vectors>, tile_product<T, possible(2), Vectors>,
-      tile_product<T, possible(3), Vectors>, tile_product<T, possible(4), Vectors>,
-      tile_product<T, possible(5), Vectors>, tile_product<T, possible(6), Vectors>,
-      tile_product<T, possible(7), Vectors>, tile_product<T, possible(8), Vectors>};
+      tile_product<T, possible(1), Vectors, Stride>, tile_product<T, possible(2), Vectors, Stride>,
+      tile_product<T, possible(3), Vectors, Stride>, tile_product<T, possible(4), Vectors, Stride>,
+      tile_product<T, possible(5), Vectors, Stride>, tile_product<T, possible(6), Vectors, Stride>,
+      tile_product<T, possible(7), Vectors, Stride>, tile_product<T, possible(8), Vectors, Stride>};
 };
 
 // The function for that many rows, 1 to kTileRows.
-template <class T, int Vectors>
+template <class T, int Vectors, int Stride = Vectors>
 LLTM_INLINE TileProduct<T> tile_of(int64_t rows) {
-  return TileTable<T, Vectors>::kOfRows[rows - 1];
+  return TileTable<T, Vectors, Stride>::kOfRows[rows - 1];
 }
 
 template <class T, int Vectors>
 struct alignas(kVectorBytes) TileSums {
   T at[kTileRows][Vectors][VectorOf<T>::width];
 };
+
+// A single row has too few sums in flight for the usual tile: it takes as many vectors as hide the
+// latency.
+constexpr int kSingleRowVectors = 8;
+
+// The sums of a panel of any number of vectors, as many at a time as leave registers for the
+// operands: two or three, but for a single row.
+template <int First = 0, class T, int Vectors>
+LLTM_INLINE void multiply_panel(TileOperands<T> of, int64_t rows, TileSums<T, Vectors>& sums,
+                                bool add) {
+  constexpr int left = Vectors - First, part = left == 4 ? 2 : left < 3 ? left : 3;
+  T* to = sums.at[0][First];
+  if (First == 0 && rows == 1 && Vectors <= kSingleRowVectors) {
+    return tile_product<T, 1, Vectors>(of, to, add);
+  }
+  tile_of<T, part, Vectors>(rows)(of, to, add);
+  if constexpr (left > part) {
+    of.b += part * VectorOf<T>::width;
+    multiply_panel<First + part>(of, rows, sums, add);
+  }
+}
 
 LLTM_INLINE int64_t at_most(int64_t most, int64_t x) { return x < most ? x : most; }

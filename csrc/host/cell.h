@@ -75,7 +75,7 @@ template <class Api, class T>
 void run_direct(void (*kernel)(const cpu::CellForward<T>&, int64_t, int64_t),
                 const cpu::CellForward<T>& args) {
   const auto& kernels = cpu::kernels().of<T>();
-  run<Api>(kernel, args, kernels.panels(args.gates.state, cpu::kForwardVectors),
+  run<Api>(kernel, args, kernels.panels(args.gates.state, 1),
            2 * args.gates.rows * args.depth * Cell::kGates * kernels.width, kGrainFlops);
 }
 

@@ -127,7 +127,8 @@ class ForwardProduct {
  public:
   explicit ForwardProduct(const SequenceForward<T>& args)
       : sizes_(args.sizes.cell),
-        packed_(cpu::kernels().of<T>().pack_forward, args.weights, sizes_, cpu::kForwardVectors),
+        packed_(cpu::kernels().of<T>().pack_forward, args.weights, sizes_,
+                cpu::kForwardVectors<Cell::kGates>),
         states_(sizes_.batch * sizes_.state),
         h_(states_.widened(0, args.first[0])) {}
 
@@ -534,12 +535,12 @@ void concatenate_steps(const T* h0, const T* output, const T* input, const Reset
 template <class T>
 struct WeightGradient {
   SequenceSizes sizes;
-  const T* d_z[kShares];  // [T, B, GS] of each share
-  const T* h0;            // [B, S]
-  const T* output;        // [T, B, S]
-  const T* input;         // [T, B, F]
-  Resets<T> resets;
-  T* d_weights;  // [GS, S / H + F]
+  const T* d_z[kShares] = {};  // [T, B, GS] of each share
+  const T* h0 = nullptr;       // [B, S]
+  const T* output = nullptr;   // [T, B, S]
+  const T* input = nullptr;    // [T, B, F]
+  Resets<T> resets = {};
+  T* d_weights = nullptr;  // [GS, S / H + F]
 };
 
 // c = a b, a sum over all steps.

@@ -23,11 +23,11 @@ constexpr int64_t packed_elements(int64_t state, int64_t columns) {
 template <class T>
 void pack_share(const cpu::Pack<T>& args) {
   const auto& kernels = cpu::kernels().of<T>();
-  const int64_t panels = kernels.panels(args.state, cpu::kForwardVectors);
+  const int64_t panels = kernels.panels(args.state, cpu::kForwardVectors<Cell::kGates>);
   kernels.pack_forward(args, 0, panels);
-  std::fill(
-      args.packed + panels * cpu::kForwardVectors * kernels.width * Cell::kGates * args.columns,
-      args.packed + packed_elements(args.state, args.columns), cpu::compute_t<T>(0));
+  std::fill(args.packed + panels * cpu::kForwardVectors<Cell::kGates> * kernels.width *
+                              Cell::kGates * args.columns,
+            args.packed + packed_elements(args.state, args.columns), cpu::compute_t<T>(0));
 }
 
 // [3S, S + F] -> the state's share packed, then the input's; in the compute type
@@ -84,7 +84,7 @@ void stream_step(const CellSizes& sizes, const Tensor& input, const Tensor& pack
   const cpu::StepForward<T> step{gates,
                                  {h.data(), packed, state},
                                  {x.data(), packed + packed_elements(state, state), features}};
-  run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors),
+  run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors<Cell::kGates>),
            2 * batch * Cell::kGates * (state + features) * kernels.width, kGrainFlops);
 }
 

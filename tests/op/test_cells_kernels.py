@@ -11,8 +11,9 @@ from cells_cases import CELLS
 
 from lltm import cells
 from lltm._compile import unavailable_reason
-from lltm.cells import _kernels, _prove, formulas
-from lltm.cells._prove import CHECKS, CheckError, Problem, equals_the_step
+from lltm.cells import _kernels, _prove, _reference, formulas
+from lltm.cells._prove import CHECKS, CheckError, Problem, equals_the_step, results
+from lltm.cells._run import run
 
 pytestmark = [pytest.mark.subprocess, pytest.mark.usefixtures("compiled_cells")]
 
@@ -21,6 +22,20 @@ pytestmark = [pytest.mark.subprocess, pytest.mark.usefixtures("compiled_cells")]
 @pytest.mark.parametrize("name", CELLS)
 def test_kernels(name: str, check: str) -> None:
     CHECKS[check](CELLS[name])
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("name", ["rnn_tanh", "gru", "lstm"])
+def test_every_width_of_a_panel(name: str, heads: int) -> None:
+    """Panels of one, two and three vectors, the last one full or not, in tiles of all rows."""
+    cell = dataclasses.replace(CELLS[name], heads=heads)
+    for state in range(heads, 48, heads):
+        for batch in (1, 2, 3, 4, 9):
+            sizes = {"steps": 2, "batch": batch, "features": 3, "state": state}
+            arguments = Problem(cell, **sizes).arguments()
+            found = results(lambda each: run(cell, each), arguments)
+            right = results(lambda each: _reference.sequence(cell, each), arguments)
+            torch.testing.assert_close(found, right, rtol=1e-10, atol=1e-10, msg=str(sizes))
 
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
