@@ -107,11 +107,11 @@ LLTM_INLINE V log1p_of(V x) {
 // NaN where either is, as torch has it.
 template <class V>
 LLTM_INLINE V maximum_of(V x, V y) {
-  return (x > y) | (x != x) ? x : y;
+  return ((x > y) | (x != x)) ? x : y;
 }
 template <class V>
 LLTM_INLINE V minimum_of(V x, V y) {
-  return (x < y) | (x != x) ? x : y;
+  return ((x < y) | (x != x)) ? x : y;
 }
 
 // log(1 + exp(x)) without overflow.

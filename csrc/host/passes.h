@@ -39,7 +39,7 @@ struct CellBackward {
   const T* new_state[Cell::kStates] = {};   // not read
   const T* saved = nullptr;                 // [B, kSaved S]
   const T* grad_state[Cell::kStates] = {};  // [B, S] each, or null for zeros
-  ParameterGradients<T> d;
+  ParameterGradients<T> d = {};
   T* d_old_state[Cell::kStates] = {};  // [B, S] each, or null
 };
 
@@ -58,7 +58,7 @@ struct SequenceForward {
   const T* weights = nullptr;          // [GS, S / H + F]
   const T* bias = nullptr;             // [PS] or null
   const T* first[Cell::kStates] = {};  // [B, S] each, before the first step
-  Resets<T> resets;
+  Resets<T> resets = {};
   // [chunk, B, GS] the input's share of the pre-activations of that many steps, or `saved`, in
   // whose rows it takes the first GS elements
   cpu::compute_t<T>* projected = nullptr;
@@ -86,14 +86,14 @@ struct SequenceBackward {
   const T* input = nullptr;            // [T, B, F], or null where d.weights is
   const T* weights = nullptr;          // [GS, S / H + F]
   const T* first[Cell::kStates] = {};  // [B, S] each, before the first step
-  Resets<T> resets;
+  Resets<T> resets = {};
   const T* output = nullptr;               // [T, B, S]
   const T* states = nullptr;               // [T, N - 1, B, S]
   const T* saved = nullptr;                // [T, B, kSaved S]
   const T* grad_output = nullptr;          // [T, B, S] or null
   const T* grad_last[Cell::kStates] = {};  // [B, S] each, or null
   T* d_z[kShares] = {};                    // [T, B, GS] of each share, scratch
-  ParameterGradients<T> d;
+  ParameterGradients<T> d = {};
   T* d_first[Cell::kStates] = {};        // [B, S] each, or null
   T* d_reset_state[Cell::kStates] = {};  // [B, S] each, or null
 };
