@@ -48,7 +48,7 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def replaced(folder: Path) -> Iterator[None]:
-    """Make a folder anew: where that fails, what was there comes back.
+    """Replace a folder by what is made of it inside; what was there comes back if that fails.
 
     A killed run leaves the earlier one in a folder `earlier`; the next run puts it back first.
     """
