@@ -57,11 +57,11 @@ int64_t check_heads(const char* op, const Tensor& weights, int64_t features, int
                   ": weights must have shape ", terms, " with S = ", state, ", got ",
                   shape_string(weights));
   const int64_t head = weights.size(1) - features;
-  if (state == 0 && head == 0) return 1;
-  STD_TORCH_CHECK(head > 0 && state % head == 0, "lltm::", op, ": weights must have shape ", terms,
+  const bool divides = state == 0 ? head == 0 : head > 0 && state % head == 0;
+  STD_TORCH_CHECK(divides, "lltm::", op, ": weights must have shape ", terms,
                   " with H heads, of which S = ", state, " is a multiple, and F = ", features,
                   ", got ", shape_string(weights));
-  return state / head;
+  return state == 0 ? 1 : state / head;
 }
 
 template <class Api, class Tensor>
