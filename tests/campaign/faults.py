@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from record import ROOT, Record
+from record import ROOT, Proof, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -407,7 +407,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         if options.prove:
-            return 0 if prove(scratch, options.seed) else 1
+            proof = Proof("faults", 1, int(prove(scratch, options.seed)))
+            print(proof.write(commit=options.record))
+            return proof.exit_status
         deadline = time.monotonic() + 60 * options.minutes
         campaign = Campaign(scratch, random.Random(options.seed), deadline)
         campaign.locks()

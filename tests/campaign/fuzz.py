@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from record import ROOT, Record
+from record import ROOT, Proof, Record
 
 READERS = ROOT / "torchproof" / "fuzz" / "readers.py"
 TARGETS = ("elf", "wheel", "matrix")
@@ -72,20 +72,20 @@ def ops(seconds: float, seed: int) -> Fuzzed:
     return Fuzzed("ops", cases, findings)
 
 
-def prove(seconds: int, seed: int) -> bool:
-    """Whether a bug planted in each reader, and in the ops, is found."""
-    well = True
+def prove(seconds: int, seed: int) -> Proof:
+    """Plant a bug in each reader, and in the ops."""
+    caught = 0
     with tempfile.TemporaryDirectory() as crashes:
         for target in TARGETS:
             planted = reader(target, seconds, seed, "--planted", "--crashes", crashes)
             kept = list(Path(crashes, target).glob("crash-*"))
             found = bool(planted.findings and kept)
             print(f"{target}: {'found' if found else 'did not find'} the planted bug")
-            well = well and found
+            caught += found
     selected = [str(OPS), "-k", "planted"]
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", *selected], check=False)
     print(f"ops: {'did not find' if done.returncode else 'found'} the planted bug")
-    return well and not done.returncode
+    return Proof("fuzz", len(TARGETS) + 1, caught + (not done.returncode))
 
 
 def main() -> int:
@@ -98,7 +98,9 @@ def main() -> int:
     options = parser.parse_args()
     share = int(60 * options.minutes / (len(TARGETS) + 1))
     if options.prove:
-        return 0 if prove(share, options.seed) else 1
+        proof = prove(share, options.seed)
+        print(proof.write(commit=options.record))
+        return proof.exit_status
     fuzzed = [reader(target, share, options.seed) for target in TARGETS]
     fuzzed.append(ops(share, options.seed))
     record = Record(

@@ -21,7 +21,7 @@ from mutant_choice import PARTS, Part, choose, explained
 from mutant_runs import fails
 from mutant_survey import check_undisturbed, survey
 from mutant_trials import WHOLE_LIMIT_S, Kept, run
-from record import Record
+from record import Proof, Record
 
 if TYPE_CHECKING:
     from mutations import Mutant
@@ -57,17 +57,17 @@ def record(options: argparse.Namespace, chosen: dict[int, Mutant], kept: Kept) -
     )
 
 
-def prove(seed: int) -> bool:
-    """Whether mutants of the gradient survive once the tests of gradients are taken away."""
+def prove(seed: int) -> Proof:
+    """Take the tests of gradients away, which mutants of the gradient must then survive."""
     functor = Part(PARTS["functor"].sources, 2)
     planted = build(choose(seed, [functor], "backward"))
-    well = bool(planted)
+    found = 0
     for number, mutant in planted.items():
         killed = fails(["tests/op/test_derivatives.py"], SITE, number, limit=WHOLE_LIMIT_S)
         missed = not fails(["tests/op/test_errors.py"], SITE, number, limit=WHOLE_LIMIT_S)
         print(f"killed: {killed}; survives without the tests of gradients: {missed}: {mutant.name}")
-        well = well and killed and missed
-    return well
+        found += killed and missed
+    return Proof("mutants", len(planted), found)
 
 
 def main() -> int:
@@ -82,7 +82,9 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="keep the figures in docs/campaigns")
     options = parser.parse_args()
     if options.prove:
-        return 0 if prove(options.seed) else 1
+        proof = prove(options.seed)
+        print(proof.write(commit=options.record))
+        return proof.exit_status
     end = time.monotonic() + 60 * options.minutes
     kept = Kept(HOME, resume=options.resume)
     parts = {name: PARTS[name] for name in options.only or PARTS}

@@ -1,4 +1,4 @@
-"""What a campaign did: a JSON, which the report page shows once it is in docs/campaigns."""
+"""What a campaign did, and which planted bugs it found: JSON files that the report shows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "build" / "campaigns"
@@ -40,18 +41,35 @@ class Record:
 
     def write(self, *, commit: bool) -> Path:
         """Write it below build, and where it is committed from if asked to."""
-        document = {
-            **asdict(self),
-            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-            "processor": processor(),
-            "commit": _commit(),
-        }
-        text = json.dumps(document, indent=1) + "\n"
-        folders = (BUILT, COMMITTED) if commit else (BUILT,)
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{self.campaign}.json").write_text(text, encoding="utf-8")
-        return folders[-1] / f"{self.campaign}.json"
+        document = {**asdict(self), "date": _today(), "processor": processor(), "commit": _commit()}
+        return _write(f"{self.campaign}.json", document, commit=commit)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How many bugs were planted for a campaign, and how many of them it found."""
+
+    campaign: str
+    planted: int
+    found: int
+
+    @property
+    def exit_status(self) -> int:
+        """0 where it found every one."""
+        return 0 if self.found == self.planted > 0 else 1
+
+    def write(self, *, commit: bool) -> Path:
+        """Write it beside the campaign's record, with the date and the commit."""
+        document = {**asdict(self), "date": _today(), "commit": _commit()}
+        return _write(f"proven/{self.campaign}.json", document, commit=commit)
+
+
+def _write(name: str, document: dict[str, Any], *, commit: bool) -> Path:
+    folders = (BUILT, COMMITTED) if commit else (BUILT,)
+    for folder in folders:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return folders[-1] / name
 
 
 def processor() -> str:
@@ -63,6 +81,10 @@ def processor() -> str:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return str(module.read().title)
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
 
 
 def _commit() -> str:

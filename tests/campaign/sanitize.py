@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import built
-from record import ROOT, Record
+from record import ROOT, Proof, Record
 
 TESTS = ROOT / "tests" / "op"
 ADDRESS = ("test_equivalence", "test_errors", "test_fuzz", "test_modules", "test_properties")
@@ -213,7 +213,9 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
     if options.prove:
         found = [prove(variant, folder, share) for variant, folder in folders.items()]
-        return 0 if all(found) else 1
+        proof = Proof("sanitize", len(found), sum(found))
+        print(proof.write(commit=options.record))
+        return proof.exit_status
     searched = [search(v, folder, share, options.seed) for v, folder in folders.items()]
     record = Record(
         campaign="sanitize",

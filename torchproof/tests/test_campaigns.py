@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from torchproof.report import campaigns, page
+from torchproof.report import campaigns, page, run_report
 
-from torchproof import config
+from torchproof import config, terminal
 
 RECORD = {
     "campaign": "faults",
@@ -24,11 +24,33 @@ RECORD = {
     "commit": "abc1234",
 }
 
+PROOF = {
+    "campaign": "faults",
+    "planted": 3,
+    "found": 3,
+    "date": "2026-11-20",
+    "commit": "def5678",
+}
+
 
 def keep(root: Path, folder: str, **changed: object) -> None:
     path = root / folder / "faults.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(RECORD | changed), encoding="utf-8")
+
+
+def keep_proof(root: Path, folder: str, **changed: object) -> None:
+    path = root / folder / "proven" / "faults.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(PROOF | changed), encoding="utf-8")
+
+
+@pytest.fixture
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose campaigns are those of the report."""
+    read_all = campaigns.read_all
+    monkeypatch.setattr(campaigns, "read_all", lambda: read_all(tmp_path))
+    return tmp_path
 
 
 def test_every_named_campaign_has_figures_or_none(tmp_path: Path) -> None:
@@ -67,17 +89,84 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         campaigns.read_all(tmp_path)
 
 
-def test_the_page_has_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(tmp_path, "docs/campaigns", findings=["matrix: <b> lives on"])
-    found = campaigns.read_all(tmp_path)
-    monkeypatch.setattr(campaigns, "read_all", lambda: found)
-    text = page.render(tmp_path, "local", ())
+def test_a_damaged_proof_is_named(tmp_path: Path) -> None:
+    keep(tmp_path, "docs/campaigns")
+    keep_proof(tmp_path, "docs/campaigns")
+    file = tmp_path / "docs/campaigns/proven/faults.json"
+    file.write_text('{"planted": 3}', encoding="utf-8")
+    with pytest.raises(config.ConfigError, match=r"faults\.json: is no record of planted bugs"):
+        campaigns.read_all(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [({}, "passed"), ({"found": 2}, "failed"), ({"planted": 0, "found": 0}, "not run")],
+)
+def test_a_planted_bug_that_was_not_found_is_a_failed_proof(
+    tmp_path: Path, changed: dict[str, object], status: str
+) -> None:
+    keep(tmp_path, "docs/campaigns")
+    keep_proof(tmp_path, "docs/campaigns", **changed)
+    campaign = campaigns.read_all(tmp_path)["faults"]
+    assert campaign is not None
+    assert campaign.proven is not None
+    assert campaign.proven.status == status
+
+
+def test_a_committed_proof_is_that_of_a_run_of_today(tmp_path: Path) -> None:
+    keep(tmp_path, "build/campaigns")
+    keep_proof(tmp_path, "docs/campaigns")
+    campaign = campaigns.read_all(tmp_path)["faults"]
+    assert campaign is not None
+    assert campaign.proven is not None
+    assert campaign.proven.commit == "def5678"
+
+
+def test_the_page_has_the_figures(shown: Path) -> None:
+    keep(shown, "docs/campaigns", findings=["matrix: <b> lives on"])
+    keep_proof(shown, "docs/campaigns")
+    text = page.render(shown, "local", ())
     for words in (
         "42 faults",
         "survived: 42",
         "seed 7",
         "a processor",
         "matrix: &lt;b&gt; lives on",
+        "3 of 3 found",
+        "2026-11-20, def5678",
     ):
         assert words in text
     assert "there is no <code>docs/campaigns/mutants.json</code>" in text
+
+
+def test_a_campaign_is_called_proven_only_where_its_proof_is_kept(shown: Path) -> None:
+    keep(shown, "docs/campaigns")
+    text = page.render(shown, "local", ())
+    assert "not proven" in text
+    assert "of 3 found" not in text
+
+
+def test_report_json_has_the_campaigns(shown: Path) -> None:
+    keep(shown, "docs/campaigns")
+    keep_proof(shown, "docs/campaigns")
+    document = run_report.write(shown / "matrix", "local", ())
+    by_name = {campaign["name"]: campaign for campaign in document["campaigns"]}
+    assert list(by_name) == list(config.project().campaigns)
+    assert by_name["faults"]["cases"] == 42
+    assert by_name["faults"]["status"] == "passed"
+    assert by_name["faults"]["proven"]["date"] == "2026-11-20"
+    assert by_name["mutants"]["status"] == "not run"
+    assert by_name["mutants"]["reason"] == "there is no docs/campaigns/mutants.json"
+
+
+def test_the_terminal_has_the_campaigns(shown: Path) -> None:
+    keep(shown, "docs/campaigns")
+    keep_proof(shown, "docs/campaigns")
+    console = terminal.console(width=200, record=True)
+    console.print(run_report.summary(()))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    (faults,) = (line for line in lines if line[:1] == ["faults"])
+    for word in ("42", "2026-11-22", "7", "3/3", "passed", "42"):
+        assert word in faults
+    (mutants,) = (line for line in lines if line[:1] == ["mutants"])
+    assert "docs/campaigns/mutants.json" in mutants

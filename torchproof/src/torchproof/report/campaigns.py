@@ -1,15 +1,36 @@
 """The reliability campaigns of a project: what each did when its figures were last kept."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from rich.console import RenderableType
+
+from torchproof import terminal
 from torchproof.config import ROOT, ConfigError, project
 from torchproof.files import read_json
 from torchproof.rows.results import FAILED, NOT_RUN, PASSED
 
 # A run's own figures come before the committed ones.
 FOLDERS = ("build/campaigns", "docs/campaigns")
+DASH = "—"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How many bugs were planted for a campaign to find, how many it found, and when."""
+
+    planted: int
+    found: int
+    date: str
+    commit: str
+
+    @property
+    def status(self) -> str:
+        """Whether it found every one."""
+        if not self.planted:
+            return NOT_RUN
+        return PASSED if self.found == self.planted else FAILED
 
 
 @dataclass(frozen=True)
@@ -24,6 +45,7 @@ class Campaign:
         cases: how many it tried; `unit`: what one is.
         findings, not_run: a sentence each.
         figures: anything else worth a number.
+        proven: what it found of the bugs that were planted for it; None where that is not known.
     """
 
     name: str
@@ -37,6 +59,7 @@ class Campaign:
     findings: tuple[str, ...]
     not_run: tuple[str, ...]
     figures: dict[str, float]
+    proven: Proof | None = None
 
     @property
     def status(self) -> str:
@@ -45,24 +68,79 @@ class Campaign:
             return FAILED
         return PASSED if self.cases else NOT_RUN
 
+    def to_json(self) -> dict[str, Any]:
+        """What report.json has of it."""
+        return {**asdict(self), "status": self.status}
 
-def read(file: Path) -> Campaign | None:
-    """A campaign's figures; None where there are none."""
+
+def read(file: Path, proven: Proof | None = None) -> Campaign | None:
+    """A campaign's figures, beside what proves it; None where there are none."""
     value: dict[str, Any] | None = read_json(file)
     if value is None:
         return None
     try:
         name = value.pop("campaign")
         lists = {key: tuple(value[key]) for key in ("findings", "not_run")}
-        return Campaign(name=name, **{**value, **lists})
+        return Campaign(name=name, proven=proven, **{**value, **lists})
     except (AttributeError, KeyError, TypeError) as error:
         raise ConfigError(f"{file}: is no record of a campaign ({error!r})") from error
+
+
+def read_proof(file: Path) -> Proof | None:
+    """What a campaign found of planted bugs; None where it is not kept."""
+    value: dict[str, Any] | None = read_json(file)
+    if value is None:
+        return None
+    try:
+        return Proof(**{field.name: value[field.name] for field in fields(Proof)})
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{file}: is no record of planted bugs ({error!r})") from error
 
 
 def read_all(root: Path = ROOT) -> dict[str, Campaign | None]:
     """Every campaign that the project names, in its order."""
     found: dict[str, Campaign | None] = {}
     for name in project().campaigns:
-        records = (read(root / folder / f"{name}.json") for folder in FOLDERS)
+        folders = [root / folder for folder in FOLDERS]
+        proofs = (read_proof(folder / "proven" / f"{name}.json") for folder in folders)
+        proven = next((proof for proof in proofs if proof), None)
+        records = (read(folder / f"{name}.json", proven) for folder in folders)
         found[name] = next((record for record in records if record), None)
     return found
+
+
+def to_json() -> list[dict[str, Any]]:
+    """Every campaign that the project names, for report.json."""
+    return [
+        found.to_json() if found else {"name": name, "status": NOT_RUN, "reason": missing(name)}
+        for name, found in read_all().items()
+    ]
+
+
+def missing(name: str) -> str:
+    """Why a campaign without figures counts as not run."""
+    return f"there is no {FOLDERS[-1]}/{name}.json"
+
+
+def summary() -> RenderableType:
+    """One line a campaign for the terminal."""
+    columns = ("campaign", "tried", "findings", "date", "seed", "planted bugs", "status")
+    table = terminal.table(*columns, folded=("figures",), box=None, padding=(0, 1, 0, 0))
+    table.header_style = "dim"
+    for name, found in read_all().items():
+        table.add_row(name, *(_cells(found) if found else (*[DASH] * 5, NOT_RUN, missing(name))))
+    return table
+
+
+def _cells(campaign: Campaign) -> tuple[str, ...]:
+    proven = campaign.proven
+    figures = (f"{what}: {value}" for what, value in campaign.figures.items())
+    return (
+        f"{campaign.cases} {campaign.unit}",
+        str(len(campaign.findings)),
+        campaign.date,
+        DASH if campaign.seed is None else str(campaign.seed),
+        f"{proven.found}/{proven.planted} on {proven.date}" if proven else "not proven",
+        campaign.status,
+        ", ".join(figures),
+    )

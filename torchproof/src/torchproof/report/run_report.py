@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from torchproof.config import HOME, HOST, load
+from torchproof.config import HOME, HOST, load, project
 from torchproof.files import read_json, write_atomically, write_json
 from torchproof.machine import processor
-from torchproof.report import page, proofs
+from torchproof.report import campaigns, page, proofs
 from torchproof.rows import results
 from torchproof.rows.plan import Placed, Row
 from torchproof.rows.progress import STYLES
@@ -49,6 +49,7 @@ def write(folder: Path, tier: str, rows: Iterable[Result]) -> dict[str, Any]:
         "external_checks": [
             dataclasses.asdict(each) | {"status": NOT_RUN} for each in load().external_checks
         ],
+        "campaigns": campaigns.to_json(),
     }
     write_json(folder / "report.json", document)
     write_atomically(folder / "index.html", page.render(folder, tier, rows, proofs.read_all()))
@@ -99,7 +100,8 @@ def summary(rows: Iterable[Result]) -> RenderableType:
         Text(f"on {found.title}: {found.details}; {found.cache_sizes or 'caches not reported'}")
         for found in map(processor.from_json, processors(rows))
     ]
-    return Group(table, *ran_on, *reasons, *external, Text(LEGEND, style="dim"))
+    tried = [campaigns.summary()] if project().campaigns else []
+    return Group(table, *ran_on, *reasons, *external, Text(LEGEND, style="dim"), *tried)
 
 
 def cells(result: Result) -> tuple[str, ...]:
