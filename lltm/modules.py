@@ -292,7 +292,8 @@ class LLTMSequence(nn.Module):
         output, h_n, c_n = self._run(steps, (lltm_sequence, _run_backward), h_0, c_0)
         if not batched:
             return output.squeeze(1), (h_n.squeeze(1), c_n.squeeze(1))
-        return output.transpose(0, time_dim), (h_n, c_n)
+        # A view that transposes nothing is a view still, and cannot be detached in place.
+        return output.transpose(0, 1) if time_dim else output, (h_n, c_n)
 
     def _forward_packed(
         self,

@@ -60,6 +60,16 @@ def _check_states(name: str, cell: Definition, states: object, shape: Sequence_[
             )
 
 
+def _by_state(last: Sequence_[Tensor]) -> States:
+    """``[N, B, S]`` of each layer and direction, as ``[L * D, B, S]`` of each state.
+
+    Tensors of their own: views of one can neither be detached nor written in place.
+    """
+    if last[0].shape[0] == 1:
+        return (torch.cat(tuple(last)) if len(last) > 1 else last[0],)
+    return torch.unbind_copy(torch.stack(tuple(last), 1) if len(last) > 1 else last[0].unsqueeze(1))
+
+
 class Cell(nn.Module):
     """One step of a cell.
 
@@ -144,7 +154,7 @@ class Cell(nn.Module):
             _check_states("state", self.cell, state, shape)
             states = torch.stack(tuple(state))
         arguments = Arguments(input.unsqueeze(0), self.weights, self.bias, states, self.scalars)
-        return run(self.cell, arguments)[1].unbind(0)
+        return torch.unbind_copy(run(self.cell, arguments)[1])
 
     def extra_repr(self) -> str:
         """The cell and its sizes."""
@@ -360,8 +370,8 @@ class Sequence(nn.Module):
         runs = (partial(run, self.cell), backward_in_time(partial(run, self.cell)))
         output, last = self._run(Steps(input, runs, reset, starts), states)
         if not batched:
-            return output.squeeze(1), last.squeeze(2).unbind(0)
-        return output.transpose(0, time_dim), last.unbind(0)
+            return output.squeeze(1), tuple(state.squeeze(1) for state in last)
+        return output.transpose(0, 1) if time_dim else output, last
 
     def _forward_packed(
         self, input: PackedSequence, hx: States | None
@@ -376,9 +386,8 @@ class Sequence(nn.Module):
         runs = (packed.forward(one), packed.backward(backward_in_time(one)))
         output, last = self._run(Steps(data, runs), states)
         if unsorted_indices is not None:
-            last = last.index_select(2, unsorted_indices)
-        result = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
-        return result, last.unbind(0)
+            last = tuple(state.index_select(1, unsorted_indices) for state in last)
+        return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), last
 
     def _check_features(self, input: Tensor) -> None:
         if input.shape[-1] != self.input_features:
@@ -404,8 +413,8 @@ class Sequence(nn.Module):
         stacked = torch.stack(tuple(states))
         return stacked if batch else stacked.unsqueeze(2)
 
-    def _run(self, steps: Steps, states: Tensor) -> tuple[Tensor, Tensor]:
-        """All layers, to the output and the last states ``[N, L * D, B, S]``."""
+    def _run(self, steps: Steps, states: Tensor) -> tuple[Tensor, States]:
+        """All layers, to the output and the last states."""
         data, last = steps.data, []
         for layer in range(self.num_layers):
             if layer and self.dropout:
@@ -429,7 +438,7 @@ class Sequence(nn.Module):
                 outputs.append(output)
                 last.append(state)
             data = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
-        return data, torch.stack(last, dim=1)
+        return data, _by_state(last)
 
     def extra_repr(self) -> str:
         """The cell, its sizes, and what differs from the defaults."""

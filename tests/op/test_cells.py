@@ -363,6 +363,64 @@ def test_state_dicts_go_both_ways(name: str) -> None:
     torch.testing.assert_close(fresh(x, hx), theirs(x, hx))
 
 
+def states_of(module: nn.Module, input: object) -> tuple[Tensor, ...]:
+    """As a tuple, also of a module with one state."""
+    _, states = module(input)
+    return states if isinstance(states, tuple) else (states,)
+
+
+IN_PLACE = {
+    "write": lambda state: state.__setitem__((slice(None), 0), 0.0),
+    "multiply": lambda state: state.mul_(0.5),
+    "transpose": lambda state: state.transpose_(0, 1),
+}
+
+
+@pytest.mark.parametrize("change", IN_PLACE)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("options", ["plain", "layers", "both"])
+@pytest.mark.parametrize("name", DROP_INS)
+def test_states_can_be_changed_in_place(name: str, options: str, packed: bool, change: str) -> None:
+    """And have the gradients of torch's modules then."""
+    ours_class, theirs_class, kind = DROP_INS[name]
+    x = torch.randn(4, 4, 3, dtype=F64)
+    input = pack_padded_sequence(x, [3, 2, 1, 4], enforce_sorted=False) if packed else x
+    found = []
+    for make in (ours_class, theirs_class):
+        torch.manual_seed(0)
+        module = make(3, 5, dtype=F64, **kind, **OPTIONS[options])
+        states = states_of(module, input)
+        for state in states:
+            IN_PLACE[change](state)
+        loss = torch.stack([state.square().sum() for state in states]).sum()
+        found.append((states, torch.autograd.grad(loss, list(module.parameters()))))
+    assert_equal(*found)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("options", ["plain", "layers", "both"])
+@pytest.mark.parametrize("name", DROP_INS)
+def test_states_can_be_detached_in_place(name: str, options: str, grad: bool) -> None:
+    """As truncated backpropagation through time does it."""
+    make, _, kind = DROP_INS[name]
+    with torch.set_grad_enabled(grad):
+        for state in states_of(make(3, 5, **kind, **OPTIONS[options]), torch.randn(4, 4, 3)):
+            assert not state.detach_().requires_grad
+
+
+@EACH_CELL
+def test_results_can_be_changed_in_place(name: str) -> None:
+    """Those of Sequence and of Cell; a state that is written leaves the others alone."""
+    rnn, x = cells.Sequence(CELLS[name], 3, 8), torch.randn(4, 2, 3)
+    output, states = rnn(x)
+    assert not output.detach_().requires_grad
+    for states in (rnn(x)[1], cells.Cell(CELLS[name], 3, 8)(x[0])):
+        before = [state.detach().clone() for state in states]
+        states[0].fill_(7.0)
+        assert all(torch.equal(s, b) for s, b in zip(states[1:], before[1:], strict=True))
+        assert not any(state.detach_().requires_grad for state in states)
+
+
 def test_what_torchs_modules_have_and_these_do_not() -> None:
     with pytest.raises(ValueError, match="proj_size must be 0, got 2"):
         cells.LSTM(3, 5, proj_size=2)

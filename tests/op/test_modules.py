@@ -338,6 +338,15 @@ def test_dtype_and_device(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
+def test_results_can_be_detached_in_place(name: str) -> None:
+    """As truncated backpropagation through time does it."""
+    for result in _flat(MODULES[name]()(torch.randn(INPUTS[name]))):
+        assert not result.detach_().requires_grad
+    output, _ = lltm.LLTMSequence(F, S)(torch.randn(5, 2, F))
+    assert not output.detach_().requires_grad
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_functional_call(name: str) -> None:
     module = MODULES[name]()
     other = {key: torch.randn_like(value) for key, value in module.named_parameters()}
