@@ -31,9 +31,9 @@ LIBRARY = LIBRARIES.get(sys.platform, LIBRARIES["linux"])
 # As lltm._library.CUDA_NAME has it.
 CUDA_LIBRARY = "liblltm_cuda.so"
 COMPILED_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]
-# That of the processors whose tiles amx.cpp names is avx512's beside them.
+# Those of the processors that multiply bfloat16 in tiles are avx512's beside them.
 TILES = X86 and sys.platform == "linux"
-INSTRUCTION_SETS = [*COMPILED_SETS, *(["amx"] if TILES else [])]
+INSTRUCTION_SETS = [*COMPILED_SETS, *(["avx512_bf16", "amx"] if TILES else [])]
 
 BINDING_SOURCES = {
     "stable": ["csrc/stable/binding.cpp"],
@@ -44,7 +44,7 @@ COMMON_SOURCES = ["csrc/host/single_threaded.cpp"]
 CPU_SOURCES = [
     "csrc/cpu/kernels.cpp",
     *(f"csrc/cpu/kernels_{name}.cpp" for name in COMPILED_SETS),
-    *(["csrc/cpu/amx.cpp"] if TILES else []),
+    *(["csrc/cpu/amx.cpp", "csrc/cpu/bf16_dot.cpp"] if TILES else []),
 ]
 
 

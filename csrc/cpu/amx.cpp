@@ -1,8 +1,8 @@
 // The tile products themselves. A file of its own, because its functions have another target than
 // the kernels that call them.
-#include "amx.h"
+#include "bf16_tiles.h"
 
-#if defined(LLTM_AMX)
+#if defined(LLTM_BF16_TILES)
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 // What the compilers know of these instructions does not say that they read memory.
 #define LLTM_MEMORY_IS_READ() __asm__ volatile("" ::: "memory")
 
-namespace lltm::cpu::amx {
+namespace lltm::cpu::bf16 {
 namespace {
 
 struct alignas(64) Configuration {
@@ -87,12 +87,12 @@ LLTM_TILE_TARGET void multiply_tiles(const Product& of) {
 
 }  // namespace
 
-bool permitted() {
+bool TileInstructions::permitted() {
   static const bool granted = request();
   return granted;
 }
 
-LLTM_TILE_TARGET void configure() {
+LLTM_TILE_TARGET void TileInstructions::begin() {
   Configuration configuration;
   for (int tile = 0; tile < 8; ++tile) {
     configuration.row_bytes[tile] = 64;
@@ -102,14 +102,14 @@ LLTM_TILE_TARGET void configure() {
   _tile_loadconfig(&configuration);
 }
 
-LLTM_TILE_TARGET void release() { _tile_release(); }
+LLTM_TILE_TARGET void TileInstructions::end() { _tile_release(); }
 
-void multiply(const Product& of, int row_tiles, int column_tiles) {
-  static constexpr void (*kProducts[kRowTiles][kColumnTiles])(const Product&) = {
+void TileInstructions::multiply(const Product& of) {
+  static constexpr void (*kProducts[2][kColumnTiles])(const Product&) = {
       {multiply_tiles<1, 1>, multiply_tiles<1, 2>, multiply_tiles<1, 3>},
       {multiply_tiles<2, 1>, multiply_tiles<2, 2>, multiply_tiles<2, 3>}};
-  kProducts[row_tiles - 1][column_tiles - 1](of);
+  kProducts[of.rows > kRows][of.column_tiles - 1](of);
 }
 
-}  // namespace lltm::cpu::amx
+}  // namespace lltm::cpu::bf16
 #endif

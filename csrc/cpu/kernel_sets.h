@@ -1,7 +1,7 @@
 // The kernel sets there are, one per instruction set; kernels.cpp picks one.
 #pragma once
 
-#include "amx.h"
+#include "bf16_tiles.h"
 #include "kernels.h"
 
 namespace lltm::cpu {
@@ -11,8 +11,9 @@ extern const KernelSet kBaseline;
 extern const KernelSet kAvx2;
 extern const KernelSet kAvx512;
 #endif
-#if defined(LLTM_AMX)
-extern const KernelSet kAmx;  // beside kAvx512, in its file
+#if defined(LLTM_BF16_TILES)  // kAvx512 with products of bfloat16 in tiles, in its file
+extern const KernelSet kAvx512Bf16;
+extern const KernelSet kAmx;
 #endif
 
 }  // namespace lltm::cpu

@@ -24,8 +24,9 @@ const KernelSet& choose() {
 #if defined(LLTM_ONLY_KERNEL_SET)
   // Compiled for the processor it runs on: lltm.jit has asked torch which one that is.
   const Candidate candidates[] = {
-#if defined(LLTM_ONLY_TILED_KERNEL_SET) && defined(LLTM_AMX)
-      {&LLTM_ONLY_TILED_KERNEL_SET, amx::permitted()},
+#if defined(LLTM_ONLY_TILED_KERNEL_SETS) && defined(LLTM_BF16_TILES)
+      {&kAmx, bf16::TileInstructions::permitted()},
+      {&kAvx512Bf16, bf16::DotProducts::permitted()},
 #endif
       {&LLTM_ONLY_KERNEL_SET, true}};
 #elif defined(__x86_64__)
@@ -35,8 +36,9 @@ const KernelSet& choose() {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
   const Candidate candidates[] = {
-#if defined(LLTM_AMX)
-      {&kAmx, avx512 && amx::permitted()},
+#if defined(LLTM_BF16_TILES)
+      {&kAmx, avx512 && bf16::TileInstructions::permitted()},
+      {&kAvx512Bf16, avx512 && bf16::DotProducts::permitted()},
 #endif
       {&kAvx512, avx512},
       {&kAvx2, avx2},

@@ -255,11 +255,11 @@ struct MixedKernels {
   int64_t column_block;
 };
 
-// Steps of a bfloat16 sequence by tile instructions (AMX) -----------------------------------------
-// Operands are padded with zeros: rows to a multiple of kTileRowMultiple, the depth to one of
+// Steps of a bfloat16 sequence in tiles (AMX, AVX512-BF16) ----------------------------------------
+// Operands are padded with zeros: rows to a multiple of row_multiple, the depth to one of
 // kTileDepth.
 
-constexpr int64_t kTileRowMultiple = 16, kTileDepth = 32;
+constexpr int64_t kTileDepth = 32;
 constexpr int64_t kTiledForwardStates = 16, kTiledBackwardStates = 32;  // of a panel
 
 // h @ weights[:, :S].T, then the gates, of one time step. A work item is a panel.
@@ -287,6 +287,7 @@ struct TilePack {
 };
 
 struct TileKernels {
+  int64_t row_multiple;
   void (*pack_forward)(const TilePack&, int64_t begin, int64_t end);
   void (*pack_backward)(const TilePack&, int64_t begin, int64_t end);
   void (*step_forward)(const TiledForward&, int64_t begin, int64_t end);
@@ -388,7 +389,7 @@ inline const MixedKernels<Half>& KernelSet::mixed<Half>() const {
 }
 
 // The set for this processor: the strongest it can run, or a weaker one that the environment
-// variable LLTM_CPU_CAPABILITY names (baseline, avx2, avx512, amx). Decided once.
+// variable LLTM_CPU_CAPABILITY names (baseline, avx2, avx512, avx512_bf16, amx). Decided once.
 const KernelSet& kernels();
 
 // Bytes of a core's second-level cache: as the system reports it, 1 MiB where it does not, or what

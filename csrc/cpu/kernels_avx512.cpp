@@ -1,5 +1,5 @@
 // The CPU kernels for processors with AVX-512 (x86-64-v4).
-#include "amx.h"
+#include "bf16_tiles.h"
 #include "kernel_sets.h"
 
 #if defined(__x86_64__)
@@ -7,9 +7,8 @@
 #define LLTM_VECTOR_BYTES 64
 #define LLTM_KERNEL_SET kAvx512
 #define LLTM_KERNEL_SET_NAME "avx512"
-#if defined(LLTM_AMX)  // the same with tiles for bfloat16
-#define LLTM_TILED_KERNEL_SET kAmx
-#define LLTM_TILED_KERNEL_SET_NAME "amx"
+#if defined(LLTM_BF16_TILES)
+#define LLTM_TILED_KERNEL_SETS 1
 #endif
 #include "kernel_set.inc"
 #endif

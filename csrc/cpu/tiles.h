@@ -1,18 +1,19 @@
-// bfloat16 products by tile instructions. Included like simd.h, with AVX-512 only.
+// bfloat16 products in whole tiles, by an Engine of bf16_tiles.h. Included like simd.h, with
+// AVX-512 only.
 //
 // Operands are copied into whole tiles, padded with zeros, unless they are such tiles already: no
 // row is multiplied by what lies beyond it, whatever stands there.
 #pragma once
 
-using TilePairs = VFloat[amx::kRows];  // rows of 16 pairs of bfloat16
+using TilePairs = VFloat[bf16::kRows];  // rows of 16 pairs of bfloat16
 
 // pairs[lane][k]: for lanes whose elements of the depth lie side by side.
 LLTM_INLINE void load_along(const BFloat16* from, int64_t lane_stride, int64_t lanes, int64_t depth,
                             TilePairs& pairs) {
-  for (int64_t lane = 0; lane < amx::kRows; ++lane) {
-    BFloat16 line[amx::kDepth] = {};
+  for (int64_t lane = 0; lane < bf16::kRows; ++lane) {
+    BFloat16 line[bf16::kDepth] = {};
     const BFloat16* at = from + lane * lane_stride;
-    if (lane < lanes && depth >= amx::kDepth) {
+    if (lane < lanes && depth >= bf16::kDepth) {
       __builtin_memcpy(line, at, sizeof line);
     } else if (lane < lanes) {
       __builtin_memcpy(line, at, depth * sizeof(BFloat16));
@@ -24,12 +25,12 @@ LLTM_INLINE void load_along(const BFloat16* from, int64_t lane_stride, int64_t l
 // pairs[k][lane]: for elements of the depth whose lanes lie side by side.
 LLTM_INLINE void load_across(const BFloat16* from, int64_t depth_stride, int64_t lanes,
                              int64_t depth, TilePairs& pairs) {
-  for (int64_t pair = 0; pair < amx::kRows; ++pair) {
+  for (int64_t pair = 0; pair < bf16::kRows; ++pair) {
     VUnsigned halves[2];
     for (int64_t i = 0; i < 2; ++i) {
-      BFloat16 line[amx::kRows] = {};
+      BFloat16 line[bf16::kRows] = {};
       const BFloat16* at = from + (2 * pair + i) * depth_stride;
-      if (2 * pair + i < depth && lanes >= amx::kRows) {
+      if (2 * pair + i < depth && lanes >= bf16::kRows) {
         __builtin_memcpy(line, at, sizeof line);
       } else if (2 * pair + i < depth) {
         __builtin_memcpy(line, at, lanes * sizeof(BFloat16));
@@ -68,8 +69,8 @@ __attribute__((noinline)) void pack_tile(const TileSource& of, BFloat16* to) {
     load_across(of.from, of.depth_stride, of.lanes, of.depth, pairs);
   }
   if (along != (kOf == TileOf::kRows)) transpose_vectors<float>(pairs);
-  for (int64_t i = 0; i < amx::kRows; ++i) {
-    __builtin_memcpy(to + i * amx::kDepth, &pairs[i], sizeof pairs[i]);
+  for (int64_t i = 0; i < bf16::kRows; ++i) {
+    __builtin_memcpy(to + i * bf16::kDepth, &pairs[i], sizeof pairs[i]);
   }
 }
 
@@ -77,40 +78,42 @@ constexpr int64_t tiles_of(int64_t count, int64_t side) { return (count + side -
 
 // Products of any size --------------------------------------------------------------------------
 
-constexpr int64_t kTiledBlock = 256, kTiledDepth = 512;
+constexpr int64_t kTiledBlock = 256;
 
 // packed[lane tile][depth tile]
 template <TileOf kOf>
 void pack_tiles(const TileSource& of, int64_t lanes, int64_t depth, BFloat16* packed) {
-  for (int64_t lane = 0; lane < lanes; lane += amx::kRows) {
-    for (int64_t k = 0; k < depth; k += amx::kDepth, packed += amx::kElements) {
+  for (int64_t lane = 0; lane < lanes; lane += bf16::kRows) {
+    for (int64_t k = 0; k < depth; k += bf16::kDepth, packed += bf16::kElements) {
       pack_tile<kOf>(of.at(lane, k), packed);
     }
   }
 }
 
-inline void tiled_block(const MixedProduct<BFloat16>& args, int64_t row, int64_t column) {
+template <class Engine>
+void tiled_block(const MixedProduct<BFloat16>& args, int64_t row, int64_t column) {
+  constexpr int64_t depth_block = Engine::kDepthBlock;
   const int64_t rows = at_most(args.row_block, args.rows - row);
   const int64_t columns = at_most(args.column_block, args.columns - column);
   const Scratch<float> sums(kTiledBlock * kTiledBlock);
-  const Scratch<BFloat16> a(kTiledBlock * kTiledDepth), b(kTiledBlock * kTiledDepth);
+  const Scratch<BFloat16> a(kTiledBlock * depth_block), b(kTiledBlock * depth_block);
   // At least once: a product of depth 0 is all zeros.
-  for (int64_t k = 0; k == 0 || k < args.depth; k += kTiledDepth) {
-    const int64_t depth = at_most(kTiledDepth, args.depth - k);
-    const int64_t tiles = tiles_of(depth, amx::kDepth), lane_tile = tiles * amx::kElements;
+  for (int64_t k = 0; k == 0 || k < args.depth; k += depth_block) {
+    const int64_t depth = at_most(depth_block, args.depth - k);
+    const int64_t tiles = tiles_of(depth, bf16::kDepth), lane_tile = tiles * bf16::kElements;
     pack_tiles<TileOf::kRows>({args.a + row * args.a_row_stride + k * args.a_column_stride,
                                args.a_row_stride, args.a_column_stride, rows, depth},
                               rows, depth, a.data());
     pack_tiles<TileOf::kColumns>({args.b + k * args.b_row_stride + column * args.b_column_stride,
                                   args.b_column_stride, args.b_row_stride, columns, depth},
                                  columns, depth, b.data());
-    for (int64_t j = 0; j < columns; j += 2 * amx::kRows) {
-      for (int64_t i = 0; i < rows; i += 2 * amx::kRows) {
-        amx::multiply(
-            {a.data() + i / amx::kRows * lane_tile, amx::kDepth, lane_tile, amx::kElements,
-             b.data() + j / amx::kRows * lane_tile, lane_tile, amx::kElements, tiles,
-             sums.data() + i * kTiledBlock + j, kTiledBlock, k > 0},
-            rows - i > amx::kRows ? 2 : 1, columns - j > amx::kRows ? 2 : 1);
+    for (int64_t j = 0; j < columns; j += 2 * bf16::kRows) {
+      for (int64_t i = 0; i < rows; i += bf16::kMaxRows) {
+        Engine::multiply({at_most(bf16::kMaxRows, rows - i), columns - j > bf16::kRows ? 2 : 1,
+                          a.data() + i / bf16::kRows * lane_tile, bf16::kDepth, lane_tile,
+                          bf16::kElements, b.data() + j / bf16::kRows * lane_tile, lane_tile,
+                          bf16::kElements, tiles, sums.data() + i * kTiledBlock + j, kTiledBlock,
+                          k > 0});
       }
     }
   }
@@ -119,13 +122,14 @@ inline void tiled_block(const MixedProduct<BFloat16>& args, int64_t row, int64_t
   }
 }
 
-inline void tiled_product(const MixedProduct<BFloat16>& args, int64_t begin, int64_t end) {
-  amx::configure();
+template <class Engine>
+void tiled_product(const MixedProduct<BFloat16>& args, int64_t begin, int64_t end) {
+  Engine::begin();
   for (int64_t item = begin; item < end; ++item) {
-    tiled_block(args, item / args.column_blocks() * args.row_block,
-                item % args.column_blocks() * args.column_block);
+    tiled_block<Engine>(args, item / args.column_blocks() * args.row_block,
+                        item % args.column_blocks() * args.column_block);
   }
-  amx::release();
+  Engine::end();
 }
 
 // Steps of a sequence -----------------------------------------------------------------------------
@@ -133,14 +137,14 @@ inline void tiled_product(const MixedProduct<BFloat16>& args, int64_t begin, int
 // packed[panel][depth tile][gate], a panel of one tile of states
 template <class Gates>
 void pack_tiled_forward(const TilePack& args, int64_t begin, int64_t end) {
-  const int64_t tiles = tiles_of(args.columns, amx::kDepth);
+  const int64_t tiles = tiles_of(args.columns, bf16::kDepth);
   for (int64_t panel = begin; panel < end; ++panel) {
-    BFloat16* to = args.packed + panel * tiles * Gates::kGates * amx::kElements;
-    for (int64_t k = 0; k < args.columns; k += amx::kDepth) {
-      for (int64_t gate = 0; gate < Gates::kGates; ++gate, to += amx::kElements) {
+    BFloat16* to = args.packed + panel * tiles * Gates::kGates * bf16::kElements;
+    for (int64_t k = 0; k < args.columns; k += bf16::kDepth) {
+      for (int64_t gate = 0; gate < Gates::kGates; ++gate, to += bf16::kElements) {
         const TileSource of{args.weights + gate * args.state * args.row_stride, args.row_stride, 1,
                             args.state, args.columns};
-        pack_tile<TileOf::kColumns>(of.at(panel * amx::kRows, k), to);
+        pack_tile<TileOf::kColumns>(of.at(panel * bf16::kRows, k), to);
       }
     }
   }
@@ -153,49 +157,52 @@ void finish_tiled_forward(const TiledForward& args, int64_t row, int64_t rows, i
     VFloat z[Gates::kPre] = {};
 #pragma GCC unroll 16
     for (int gate = 0; gate < Gates::kGates; ++gate) {
-      z[Gates::kPre - Gates::kGates + gate] = load(sums + (i * Gates::kGates + gate) * amx::kRows);
+      z[Gates::kPre - Gates::kGates + gate] = load(sums + (i * Gates::kGates + gate) * bf16::kRows);
     }
     finish_forward<Gates>(args.gates, row + i, column, z, lanes);
   }
 }
 
-template <class Gates>
+template <class Engine, class Gates>
 void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
-  constexpr int64_t gates = Gates::kGates, block = 2 * amx::kRows;
-  const int64_t tiles = args.h_stride / amx::kDepth;
-  alignas(64) float sums[block * gates * amx::kRows];
-  amx::configure();
+  constexpr int64_t gates = Gates::kGates, block = bf16::kMaxRows;
+  // In parts of nearly the same number of tiles.
+  constexpr int64_t parts = (gates + bf16::kColumnTiles - 1) / bf16::kColumnTiles;
+  const int64_t tiles = args.h_stride / bf16::kDepth;
+  alignas(64) float sums[block * gates * bf16::kRows];
+  Engine::begin();
   for (int64_t panel = begin; panel < end; ++panel) {
-    const int64_t column = panel * amx::kRows, states = args.gates.state - column;
+    const int64_t column = panel * bf16::kRows, states = args.gates.state - column;
     for (int64_t row = 0; row < args.gates.rows; row += block) {
       const int64_t rows = at_most(block, args.gates.rows - row);
-      for (int64_t gate = 0; gate < gates; gate += amx::kColumnTiles) {
-        amx::multiply(
-            {args.h + row * args.h_stride, args.h_stride, amx::kRows * args.h_stride, amx::kDepth,
-             args.packed + (panel * tiles * gates + gate) * amx::kElements, amx::kElements,
-             gates * amx::kElements, tiles, sums + gate * amx::kRows, gates * amx::kRows, false},
-            rows > amx::kRows ? 2 : 1, static_cast<int>(at_most(amx::kColumnTiles, gates - gate)));
+      for (int64_t part = 0; part < parts; ++part) {
+        const int64_t gate = gates * part / parts, count = gates * (part + 1) / parts - gate;
+        Engine::multiply({rows, static_cast<int>(count), args.h + row * args.h_stride,
+                          args.h_stride, bf16::kRows * args.h_stride, bf16::kDepth,
+                          args.packed + (panel * tiles * gates + gate) * bf16::kElements,
+                          bf16::kElements, gates * bf16::kElements, tiles,
+                          sums + gate * bf16::kRows, gates * bf16::kRows, false});
       }
-      if (states >= amx::kRows) {
+      if (states >= bf16::kRows) {
         finish_tiled_forward<Gates>(args, row, rows, column, sums, Full{});
       } else {
         finish_tiled_forward<Gates>(args, row, rows, column, sums, Tail{states});
       }
     }
   }
-  amx::release();
+  Engine::end();
 }
 
 // packed[panel][depth tile][2], a panel of two tiles of states
 template <class Gates>
 void pack_tiled_backward(const TilePack& args, int64_t begin, int64_t end) {
-  const int64_t depth = Gates::kGates * args.state, tiles = tiles_of(depth, amx::kDepth);
+  const int64_t depth = Gates::kGates * args.state, tiles = tiles_of(depth, bf16::kDepth);
   const TileSource of{args.weights, 1, args.row_stride, args.columns, depth};
   for (int64_t panel = begin; panel < end; ++panel) {
-    BFloat16* to = args.packed + panel * tiles * 2 * amx::kElements;
-    for (int64_t k = 0; k < depth; k += amx::kDepth) {
-      for (int64_t half = 0; half < 2; ++half, to += amx::kElements) {
-        const int64_t lane = (2 * panel + half) * amx::kRows;
+    BFloat16* to = args.packed + panel * tiles * 2 * bf16::kElements;
+    for (int64_t k = 0; k < depth; k += bf16::kDepth) {
+      for (int64_t half = 0; half < 2; ++half, to += bf16::kElements) {
+        const int64_t lane = (2 * panel + half) * bf16::kRows;
         pack_tile<TileOf::kColumns>(of.at(at_most(lane, args.columns), k), to);
       }
     }
@@ -205,12 +212,12 @@ void pack_tiled_backward(const TilePack& args, int64_t begin, int64_t end) {
 template <class Gates>
 void finish_tiled_backward(const TiledBackward& args, int64_t row, int64_t rows, int64_t column,
                            const float* sums) {
-  constexpr int64_t columns = 2 * amx::kRows;
+  constexpr int64_t columns = 2 * bf16::kRows;
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t at = 0; at < columns && column + at < args.gates.state; at += amx::kRows) {
+    for (int64_t at = 0; at < columns && column + at < args.gates.state; at += bf16::kRows) {
       const int64_t states = args.gates.state - column - at;
       const VFloat grad_h = load(sums + i * columns + at);
-      if (states >= amx::kRows) {
+      if (states >= bf16::kRows) {
         finish_backward<Gates>(args.gates, row + i, column + at, grad_h, Full{});
       } else {
         finish_backward<Gates>(args.gates, row + i, column + at, grad_h, Tail{states});
@@ -219,22 +226,21 @@ void finish_tiled_backward(const TiledBackward& args, int64_t row, int64_t rows,
   }
 }
 
-template <class Gates>
+template <class Engine, class Gates>
 void tiled_backward(const TiledBackward& args, int64_t begin, int64_t end) {
-  constexpr int64_t block = 2 * amx::kRows;
-  const int64_t tiles = args.d_z_stride / amx::kDepth;
+  constexpr int64_t block = bf16::kMaxRows;
+  const int64_t tiles = args.d_z_stride / bf16::kDepth;
   alignas(64) float sums[block * block];
-  amx::configure();
+  Engine::begin();
   for (int64_t panel = begin; panel < end; ++panel) {
     for (int64_t row = 0; row < args.gates.rows; row += block) {
       const int64_t rows = at_most(block, args.gates.rows - row);
-      amx::multiply(
-          {args.d_z_after + row * args.d_z_stride, args.d_z_stride, amx::kRows * args.d_z_stride,
-           amx::kDepth, args.packed + panel * tiles * 2 * amx::kElements, amx::kElements,
-           2 * amx::kElements, tiles, sums, block, false},
-          rows > amx::kRows ? 2 : 1, 2);
+      Engine::multiply({rows, 2, args.d_z_after + row * args.d_z_stride, args.d_z_stride,
+                        bf16::kRows * args.d_z_stride, bf16::kDepth,
+                        args.packed + panel * tiles * 2 * bf16::kElements, bf16::kElements,
+                        2 * bf16::kElements, tiles, sums, block, false});
       finish_tiled_backward<Gates>(args, row, rows, panel * block, sums);
     }
   }
-  amx::release();
+  Engine::end();
 }

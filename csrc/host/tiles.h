@@ -1,4 +1,4 @@
-// The steps of a bfloat16 sequence by tile instructions, where the processor has them.
+// The steps of a bfloat16 sequence in tiles, where the processor multiplies them.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ class TileOperand {
       : rows_(rows),
         depth_(depth),
         stride_(round_up(depth, cpu::kTileDepth)),
-        in_place_(rows % cpu::kTileRowMultiple == 0 && stride_ == depth),
-        elements_(in_place_ ? 0 : round_up(rows, cpu::kTileRowMultiple) * stride_),
+        in_place_(rows % cpu::kernels().tiles.row_multiple == 0 && stride_ == depth),
+        elements_(in_place_ ? 0 : round_up(rows, cpu::kernels().tiles.row_multiple) * stride_),
         copy_(elements_) {
     std::fill_n(copy_.data(), elements_, T{0});
   }

@@ -77,7 +77,7 @@ def build(
     csrc = jit.source_directory()
     kernels, chosen = jit.kernel_sources(), jit.kernel_flags()
     if kernel_set is not None:
-        kernels = ("cpu/kernels.cpp", "cpu/amx.cpp", f"cpu/kernels_{kernel_set}.cpp")
+        kernels = ("cpu/kernels.cpp", *jit.TILE_SOURCES, f"cpu/kernels_{kernel_set}.cpp")
         chosen = (only(kernel_set),)
     flags = [
         *(f"-DLLTM_NAMESPACE={namespace}", f"-DLLTM_CELL={struct}"),
