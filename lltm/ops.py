@@ -224,6 +224,27 @@ def has_tangent(args: Sequence[Any]) -> bool:
     )
 
 
+def is_transformed() -> bool:
+    """Whether forward mode or a transform of ``torch.func`` is under way."""
+    return forward_mode() or torch._C._are_functorch_transforms_active()
+
+
+def refuse_tangents(op: Any, args: Sequence[Any], instead: str) -> None:
+    """Name the argument that is differentiated forward: the result's tangent would be zero.
+
+    Raises:
+        NotImplementedError: an argument has a tangent.
+    """
+    if not is_transformed():
+        return
+    for argument, value in zip(op._schema.arguments, args, strict=False):
+        if has_tangent((value,)):
+            raise NotImplementedError(
+                f"{op.name()} has no forward-mode derivative, and {argument.name} has a tangent; "
+                f"{instead}"
+            )
+
+
 def _autograd(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     op = family.op()
 
@@ -260,6 +281,7 @@ def _autograd_forward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
                 f"{op.name()} is the kernel behind {family.op().name()} and has no derivative of "
                 f"its own; call {family.op().name()}, or detach its arguments"
             )
+        refuse_tangents(op, args, f"call {family.op().name()}, which has one")
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
             return results
@@ -274,7 +296,7 @@ def _autograd_backward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
         if len(args[-1]) != TENSOR_ARGUMENTS:  # of which native's conversion names no argument
             contract.check_needs(f"{family.name}_backward", args[-1], None)
         reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args[:-1])
-        if reverse or forward_mode():
+        if reverse or (is_transformed() and has_tangent(args)):
             return _differentiable_backward(family, args)
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
@@ -314,8 +336,8 @@ def _differentiable_backward(family: Family, args: Sequence[Any]) -> tuple[Tenso
     return tuple(next(gradients) if need else inputs[0].new_empty(0) for need in needs)
 
 
-# stream_step ------------------------------------------------------------------------------------
-# It writes two of its arguments, and torch has no fallback that knows what that means.
+# stream_step, pack ------------------------------------------------------------------------------
+# The former writes two of its arguments, and torch has no fallback that knows what that means.
 
 
 def _autograd_stream_step(op: Any) -> Callable[..., None]:
@@ -325,8 +347,23 @@ def _autograd_stream_step(op: Any) -> Callable[..., None]:
                 f"{op.name()} has no derivative and writes cell and new_h in place; call it under "
                 f"torch.no_grad(), or detach what requires grad"
             )
+        refuse_tangents(op, args, "call lltm::cell, which has one")
         with torch._C._AutoDispatchBelowAutograd():
             op(*args)
+
+    return autograd
+
+
+def _autograd_pack(op: Any) -> Callable[[Tensor], Tensor]:
+    def autograd(weights: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and weights.requires_grad:
+            raise NotImplementedError(
+                f"{op.name()} has no derivative; call it under torch.no_grad(), or detach weights"
+            )
+        refuse_tangents(op, (weights,), "call lltm::cell with the weights, which has one")
+        with torch._C._AutoDispatchBelowAutograd():
+            packed: Tensor = op(weights)
+            return packed
 
     return autograd
 
@@ -359,7 +396,9 @@ def _resolved_stream_step(op: Any) -> Callable[..., None]:
 
 def _register_stream(namespace: str, library: torch.library.Library) -> None:
     op = getattr(torch.ops, namespace).stream_step.default
+    pack = getattr(torch.ops, namespace).pack.default
     torch.library.register_fake(f"{namespace}::pack", _fake_pack, lib=library)
+    library.impl("pack", _autograd_pack(pack), "Autograd")
     torch.library.register_fake(f"{namespace}::stream_step", _fake_stream_step, lib=library)
     library.impl("stream_step", _autograd_stream_step(op), "Autograd")
     library.impl("stream_step", _versioned_stream_step(op), "ADInplaceOrView")
@@ -494,8 +533,7 @@ def _refuse_layouts(namespace: str, library: torch.library.Library) -> None:
     names = [f"{op}{suffix}" for op in ("cell", "sequence") for suffix in SUFFIXES]
     for name in (*names, "pack", "stream_step"):
         op = getattr(getattr(torch.ops, namespace), name).default
-        # pack has no autograd of its own, and torch's fallback none for nested tensors.
-        for key in (*LAYOUT_KEYS, *(("AutogradNestedTensor",) if name == "pack" else ())):
+        for key in LAYOUT_KEYS:
             library.impl(name, _refusing_layouts(op), key)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lltm import contract
+from lltm import contract, ops
 
 Layer = tuple[Tensor, "Tensor | None"]
 """``weights`` ``[3S, S + F]`` and ``bias`` ``[3S]``, ``[1, 3S]`` or ``None``."""
@@ -67,6 +67,24 @@ def _check_above(weights: Tensor, below: Tensor, index: int) -> None:
         )
 
 
+def _check_constant(**tensors: Tensor | None) -> None:
+    """What a stream computes is a constant to autograd: a derivative of it would be zero."""
+    if not ops.is_transformed():
+        return
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if ops.has_tangent((tensor,)):
+            how = "has a tangent"
+        elif torch._C._functorch.is_gradtrackingtensor(tensor) and tensor.requires_grad:
+            how = "is differentiated by torch.func"
+        else:
+            continue
+        raise NotImplementedError(
+            f"LLTMStream has no derivative, and {name} {how}; call LLTM or LLTMSequence, which have"
+        )
+
+
 class LLTMStream:
     """The LLTM step by step, for inference where inputs arrive one at a time.
 
@@ -93,6 +111,8 @@ class LLTMStream:
         contract.check_size("batch_size", batch_size, least=0)
         contract.check_alpha(alpha)
         _check_layers(layers)
+        for weights, bias in layers:
+            _check_constant(weights=weights, bias=bias)
         self._layers = tuple(
             _LayerStream(weights, bias, alpha, batch_size) for weights, bias in layers
         )
@@ -117,6 +137,7 @@ class LLTMStream:
         if torch.compiler.is_compiling():  # Dynamo knows no_grad, but not the guard below
             with torch.no_grad():
                 return self._advance(input)
+        _check_constant(input=input)
         # Straight to the kernels: the detour through lltm.ops takes as long as a small step.
         with torch._C._AutoDispatchBelowADInplaceOrView():
             result = self._advance(input)
@@ -147,6 +168,8 @@ class LLTMStream:
         """
         if state is not None:
             contract.check_state("state", state)
+            for tensor in state:
+                _check_constant(state=tensor)
         for name, current, value in zip(
             ("h", "cell"), self.state, state or (None, None), strict=True
         ):

@@ -141,6 +141,7 @@ def _autograd_forward(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
                 f"{op.name()} is the kernel behind {cell.op().name()} and has no derivative of "
                 f"its own; call {cell.op().name()}, or detach its arguments"
             )
+        ops.refuse_tangents(op, args, f"call {cell.op().name()}, which has one")
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
             return results
@@ -153,7 +154,7 @@ def _autograd_backward(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
 
     def autograd(*args: Any) -> tuple[Tensor, ...]:
         reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args[:-1])
-        if reverse or ops.forward_mode():
+        if reverse or (ops.is_transformed() and ops.has_tangent(args)):
             return _differentiable_backward(cell, args)
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)

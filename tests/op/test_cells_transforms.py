@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from cells_cases import CELLS
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from lltm.cells import _kernels
 from lltm.cells._contract import Arguments
 from lltm.cells._prove import Function, Problem, of_kernels, of_reference, results, with_tensors
 
@@ -84,6 +86,21 @@ def test_transforms(name: str, transform: str) -> None:
         for scalar in both(name, arguments)
     )
     torch.testing.assert_close(found, expected)
+
+
+def test_the_raw_forward_has_no_forward_mode(name: str) -> None:
+    """A tangent of zero would be silently wrong."""
+    arguments = given(name)
+    op = getattr(torch.ops, str(_kernels.namespace(CELLS[name]))).sequence_forward.default
+
+    def forward(weights: Tensor) -> Tensor:
+        output: Tensor = op(*replace(arguments, weights=weights).in_order())[0]
+        return output
+
+    with pytest.raises(
+        NotImplementedError, match=r"sequence_forward .*, and weights has a tangent"
+    ):
+        torch.func.jvp(forward, (arguments.weights,), (arguments.weights,))
 
 
 def test_nested_vmap(name: str) -> None:
