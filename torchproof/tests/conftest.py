@@ -1,8 +1,10 @@
-"""What the tests of the audit share: a compiler for small libraries, and a torch made of stubs."""
+"""What tests share: a compiler for small libraries, and the damage that a kept file may take."""
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 PROJECT = tempfile.TemporaryDirectory(prefix="torchproof-decay-")
 
@@ -77,3 +79,45 @@ def toolchain(tmp_path: Path) -> Toolchain:
     compiler = shutil.which("g++") or shutil.which("c++")
     assert compiler, "the audit's fixtures are compiled: install g++"
     return Toolchain(compiler, tmp_path)
+
+
+def damages(path: Path, count: int) -> Iterator[bytes]:
+    """Damage a JSON file in many ways: bits, bytes that are cut, text that is not UTF-8, types."""
+    whole = path.read_bytes()
+    dice = random.Random(1)
+    changes: tuple[Callable[[], bytes], ...] = (
+        lambda: _with(whole, at := dice.randrange(len(whole)), bytes([whole[at] ^ 1 << at % 8])),
+        lambda: _with(whole, dice.randrange(len(whole)), b"", dice.randrange(1, 9)),
+        lambda: whole[: dice.randrange(len(whole))],
+        lambda: _with(whole, dice.randrange(len(whole)), b"\xff"),
+        lambda: _of_another_type(whole, dice),
+        lambda: dice.choice((b"", b"null", b"[]", b"{}", b'"text"', b"7", b"[" * 100_000)),
+    )
+    for number in range(count):
+        changed = changes[number % len(changes)]()
+        path.write_bytes(changed)
+        yield changed
+    path.write_bytes(whole)
+
+
+def _with(whole: bytes, at: int, new: bytes, length: int = 1) -> bytes:
+    return whole[:at] + new + whole[at + length :]
+
+
+def _of_another_type(whole: bytes, dice: random.Random) -> bytes:
+    """The same JSON with one value, on any level, of another type."""
+    document = json.loads(whole)
+    inner = document
+    while True:
+        key = dice.choice(sorted(inner) if isinstance(inner, dict) else range(len(inner)))
+        if not (inner[key] and isinstance(inner[key], (dict, list))) or dice.random() < 0.5:
+            break
+        inner = inner[key]
+    inner[key] = dice.choice([None, "text", [], {}, -1, [[]], 2**70])
+    return json.dumps(document).encode()
+
+
+@pytest.fixture(name="damages")
+def damages_fixture() -> Callable[[Path, int], Iterator[bytes]]:
+    """Damage a JSON file in many ways."""
+    return damages

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from rattler_build import Package, RattlerBuildError
@@ -15,6 +17,9 @@ from torchproof.conda.targets import Target
 from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
 
 from torchproof import config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 PY312 = Target(Interpreter(Path("python3.12"), "3.12.1"), Path("/usr/local/python"), "2.13.0")
 
@@ -93,10 +98,9 @@ def test_a_part_that_is_wanted_no_more_leaves_the_channel(tmp_path: Path) -> Non
     here = channel(tmp_path)
     old, new = part(here, "torch 2.12", "1", []), part(here, "torch 2.13", "1", [])
     here.make(old)
-    assert here.forget_others([new])
+    here.forget_others([new])
     here.make(new)
     assert [path.name for path in here.folder.glob("*/*.conda")] == ["torch 2.13-1.conda"]
-    assert not here.forget_others([new])
 
 
 def test_the_channels_key_changes_with_a_part(tmp_path: Path) -> None:
@@ -120,6 +124,72 @@ def test_a_part_whose_file_is_damaged_is_made_again(tmp_path: Path, damage: str)
     else:
         file.write_bytes(b"pack")
     assert here.missing([whole]) == [whole]
+
+
+def test_a_part_whose_record_is_damaged_is_made_again(
+    tmp_path: Path, damages: Callable[[Path, int], Iterator[bytes]]
+) -> None:
+    here = channel(tmp_path)
+    whole = part(here, "gcc", "1", [])
+    here.make(whole)
+    for damage in damages(here.state(whole), 120):
+        if here.missing([whole]):
+            here.forget_others([whole])
+            here.make(whole)
+            here.state(whole).write_bytes(damage)
+        assert [path.name for path in here.folder.glob("*/*.conda")] == ["gcc-1.conda"]
+
+
+def test_a_package_that_no_record_names_leaves_the_channel(tmp_path: Path) -> None:
+    """The solver might choose it: a killed run has left it, or its part's record is damaged."""
+    here = channel(tmp_path)
+    old, new = part(here, "gcc", "1", []), part(here, "gcc", "2", [])
+    here.make(old)
+    here.state(old).write_bytes(b"\xff")
+    here.forget_others([new])
+    here.make(new)
+    assert [path.name for path in here.folder.glob("*/*.conda")] == ["gcc-2.conda"]
+
+
+def indexed(here: Channel) -> set[str]:
+    """The packages that the channel's index names."""
+    return {
+        name
+        for path in here.folder.glob("*/repodata.json")
+        for kind in ("packages", "packages.conda")
+        for name in json.loads(path.read_text()).get(kind, ())
+    }
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b"{}", b"\xff", None], ids=repr)
+def test_an_index_that_a_killed_run_left_is_written_again(
+    tmp_path: Path, left: bytes | None
+) -> None:
+    here = channel(tmp_path)
+
+    def make() -> list[Path]:
+        (here.folder / "linux-64").mkdir(parents=True, exist_ok=True)
+        return [repackage.package(wheel(tmp_path), PY312, tmp_path / "root", here.folder, "2.36")]
+
+    here.make(Part("wheels", "1", make))
+    here.index()
+    index = here.folder / "linux-64" / "repodata.json"
+    if left is None:
+        index.unlink()
+    else:
+        index.write_bytes(left)
+    here.index()
+    assert indexed(here) == {"some-thing-1.2-py312_0.conda"}
+
+
+def test_an_index_of_the_same_parts_is_kept(tmp_path: Path) -> None:
+    here = channel(tmp_path)
+    (here.folder / "linux-64").mkdir(parents=True)
+    here.index()
+    index = here.folder / "linux-64" / "repodata.json"
+    before = index.stat().st_ino
+    here.index()
+    assert index.stat().st_ino == before
 
 
 def test_a_part_that_fails_is_not_taken_for_made(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from torchproof.machine.inventory import Interpreter
 from torchproof import config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
 PACKAGE = Output("decay", "0.1.0", "cpu_h1_0", 0, {})
@@ -210,6 +210,45 @@ def test_a_suite_that_failed_is_run_again(run: Run) -> None:
     run.status = PASSED
     result, done = run.suite("1")
     assert (result.kept, done) == (False, RUN)
+
+
+def test_no_damage_of_what_is_kept_of_a_package_is_believed(
+    run: Run, damages: Callable[[Path, int], Iterator[bytes]]
+) -> None:
+    first, _ = run.make()
+    (record,) = run.session.context.output.glob("*.json")
+    for damage in damages(record, 120):
+        again, done = run.make()
+        assert dataclasses.replace(again, kept=False) == first
+        assert done in ([], BUILT)
+        record.write_bytes(damage)
+
+
+def test_no_damage_of_what_is_kept_of_a_suite_is_believed(
+    run: Run, damages: Callable[[Path, int], Iterator[bytes]]
+) -> None:
+    first, _ = run.suite("1")
+    (record,) = (run.session.folder / "work").glob("*.json")
+    for damage in damages(record, 120):
+        again, done = run.suite("1")
+        assert (again.passed, again.status) == (first.passed, first.status)
+        assert done in (RUN, KEPT)
+        record.write_bytes(damage)
+
+
+def test_no_damage_of_what_is_kept_of_a_rebuild_is_believed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, damages: Callable[[Path, int], Iterator[bytes]]
+) -> None:
+    workers: Any = run
+    (package,) = packages.make_packages(run.session, workers, [PACKAGE])
+    shown = ProofResult("two builds are equal", PASSED, 1.0)
+    monkeypatch.setattr(package_proofs.Run, "__call__", lambda _: [shown])
+    package_proofs.prove_reproducible(run.session, workers, package)
+    record = run.session.folder / "work" / "proofs-kept.json"
+    for damage in damages(record, 120):
+        (again,) = package_proofs.prove_reproducible(run.session, workers, package).result()
+        assert dataclasses.replace(again, kept=False) == shown
+        record.write_bytes(damage)
 
 
 def test_two_processes_do_the_work() -> None:

@@ -19,7 +19,7 @@ from torchproof.rows import results
 from torchproof.rows.plan import Placed, expand, place
 from torchproof.rows.results import begin
 
-from torchproof import config
+from torchproof import config, files
 from torchproof import matrix as tool
 
 MACHINE = Machine(Interpreter(Path("python"), "3.11.7"), (), (), None, gpu=False, processor=AMX)
@@ -56,7 +56,7 @@ def test_a_report_is_made_of_what_other_runs_kept(
     assert tool.main([*ROWS, "--report", "--strict", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {row["status"] for row in document["rows"]} == {"passed"}
-    assert json.loads((folder / "report.json").read_text()) == document
+    assert files.read_sealed(folder / "report.json") == document
 
 
 def test_a_row_nobody_ran_is_not_run_and_fails_a_strict_report(folder: Path) -> None:

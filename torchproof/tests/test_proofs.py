@@ -128,7 +128,9 @@ def test_a_folder_without_git_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         proofs.clean_commit()
 
 
-@pytest.mark.parametrize("value", [{}, {"processor": {}, "in_use": {}, "tiers": {}}, []])
+@pytest.mark.parametrize(
+    "value", [{}, {"processor": {}, "in_use": {}, "tiers": {}}, [], {"tiers": "text"}, 7]
+)
 def test_a_file_that_is_no_record_is_named(root: Path, value: object) -> None:
     proofs.FOLDER.mkdir(parents=True)
     (proofs.FOLDER / "other.json").write_text(json.dumps(value))

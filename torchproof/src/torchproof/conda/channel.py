@@ -1,7 +1,7 @@
 """A conda channel from what this machine and PyPI have; each part is made again when it changes."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from torchproof.conda.log import Log
 from torchproof.conda.targets import Target
 from torchproof.config import CondaVariants, Matrix, series
 from torchproof.errors import TorchproofError
-from torchproof.files import read_json, text_hash, tool_hash, write_json
+from torchproof.files import read_sealed, sha256, text_hash, tool_hash, write_sealed
 from torchproof.machine.environments import locked
 from torchproof.machine.inventory import find_program
 
@@ -113,7 +113,7 @@ class Channel:
         return [part for part in parts if not self._holds(part)]
 
     def _holds(self, part: Part) -> bool:
-        known = read_json(self.state(part))
+        known = read_sealed(self.state(part))
         return (
             known is not None
             and known["key"] == part.key
@@ -130,20 +130,27 @@ class Channel:
         for subdir in SUBDIRS:
             (self.folder / subdir).mkdir(parents=True, exist_ok=True)
         sizes = {str(f.relative_to(self.folder)): f.stat().st_size for f in part.make()}
-        write_json(state, {"key": part.key, "files": sizes})
+        write_sealed(state, {"key": part.key, "files": sizes})
 
-    def forget_others(self, parts: list[Part]) -> bool:
-        """Take out what is no part any more, or the solver might choose it; whether any was."""
+    def forget_others(self, parts: list[Part]) -> None:
+        """Take out what is of no part, or the solver might choose it: a killed run may leave it."""
         wanted = {self.state(part) for part in parts}
-        others = [state for state in self.folder.glob("parts/*.json") if state not in wanted]
-        for state in others:
-            self._forget(state)
-        return bool(others)
+        for state in self.folder.glob("parts/*.json"):
+            if state not in wanted:
+                self._forget(state)
+        named = {self.folder / name for state in wanted for name in self._files(state)}
+        for package in self.packages:
+            if package not in named:
+                package.unlink()
 
     def _forget(self, state: Path) -> None:
-        for name in (read_json(state) or {"files": {}})["files"]:
+        for name in self._files(state):
             (self.folder / name).unlink(missing_ok=True)
         state.unlink(missing_ok=True)
+
+    def _files(self, state: Path) -> Iterable[str]:
+        known = read_sealed(state)
+        return known["files"] if known else ()
 
     @property
     def key(self) -> str:
@@ -152,13 +159,27 @@ class Channel:
         return text_hash(*(state.read_text(encoding="utf-8") for state in states))
 
     def index(self) -> None:
-        """Write the channel's index."""
+        """Write the channel's index, unless it is there and whole."""
+        record = self.folder / "indexed.json"
+        if read_sealed(record) == {"key": self._index_key()}:
+            return
         asyncio.run(index_fs(self.folder, write_zst=False, write_shards=False))
+        write_sealed(record, {"key": self._index_key()})
+
+    def _index_key(self) -> str:
+        indexes = (self.folder / subdir / "repodata.json" for subdir in SUBDIRS)
+        hashes = (sha256(index) if index.is_file() else "" for index in indexes)
+        return text_hash(self.key, *hashes)
+
+    @property
+    def packages(self) -> list[Path]:
+        """Its package files."""
+        return list(self.folder.glob("*/*.conda"))
 
     @property
     def size(self) -> int:
         """Bytes of its packages."""
-        return sum(file.stat().st_size for file in self.folder.glob("*/*.conda"))
+        return sum(file.stat().st_size for file in self.packages)
 
 
 def parts(

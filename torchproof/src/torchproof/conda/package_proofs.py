@@ -15,7 +15,7 @@ from torchproof.conda.solving import Solution
 from torchproof.conda.suite import Wanted
 from torchproof.conda.summary import FAILED, NOT_RUN, PASSED, ProofResult
 from torchproof.conda.worker_pool import WorkerPool, done
-from torchproof.files import read_json, source_hash, text_hash, write_json
+from torchproof.files import read_sealed, source_hash, text_hash, write_json, write_sealed
 from torchproof.machine.processes import Processes
 from torchproof.rows.results import read_cases
 
@@ -139,7 +139,7 @@ def prove_reproducible(
     run = Run("files", "reproducible", (str(proofs() / OF_FILES),), session.folder, context)
     record = session.folder / "work" / "proofs-kept.json"
     key = text_hash(package.sha256, session.channel.key, source_hash(config.project().conda.proofs))
-    known = read_json(record)
+    known = read_sealed(record)
     if known and known["key"] == key:
         return done([ProofResult(**row | {"kept": True}) for row in known["proofs"]])
     record.unlink(missing_ok=True)
@@ -164,7 +164,7 @@ def prove_installation(
 def _recorded(run: Run, record: Path, key: str) -> list[ProofResult]:
     shown = run()
     if all(proof.status == PASSED for proof in shown):
-        write_json(record, {"key": key, "proofs": [dataclasses.asdict(p) for p in shown]})
+        write_sealed(record, {"key": key, "proofs": [dataclasses.asdict(p) for p in shown]})
     return shown
 
 

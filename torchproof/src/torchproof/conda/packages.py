@@ -15,7 +15,7 @@ from torchproof.conda.rendered import Output
 from torchproof.conda.session import Session
 from torchproof.conda.summary import PackageResult
 from torchproof.conda.worker_pool import WorkerPool, done
-from torchproof.files import read_json, sha256, source_hash, text_hash, tool_hash, write_json
+from torchproof.files import read_sealed, sha256, source_hash, text_hash, tool_hash, write_sealed
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _record(session: Session, wanted: Output) -> Path:
 
 def _known(session: Session, wanted: Output, key: str) -> Package | None:
     """What an earlier run found; only of the same content, the same file, and if it passed."""
-    known = read_json(_record(session, wanted))
+    known = read_sealed(_record(session, wanted))
     if not known or known["key"] != key:
         return None
     result = PackageResult(**known["result"] | {"kept": True})
@@ -149,5 +149,5 @@ def _prove(checks: PackageChecks, package: Package, record: Path) -> PackageResu
         audit=audited,
         reason=reason,
     )
-    write_json(record, {"key": package.key, "result": dataclasses.asdict(result)})
+    write_sealed(record, {"key": package.key, "result": dataclasses.asdict(result)})
     return result

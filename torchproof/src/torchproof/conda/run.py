@@ -59,7 +59,7 @@ def run(session: Session) -> Results:
     results = Results(
         tool=session.tool,
         channel_bytes=session.channel.size,
-        channel_packages=len(list(session.channel.folder.glob("*/*.conda"))),
+        channel_packages=len(session.channel.packages),
         seconds=0.0,
         packages=tuple(collect_result(session, tested[output.key]) for output in outputs),
         environments=tuple(environment.result() for environment in environments),
@@ -97,7 +97,7 @@ def make_channel(session: Session, workers: WorkerPool) -> list[Future[list[Proo
     wanted = channel.parts(
         session.channel, session.matrix, session.facts, session.tools, session.targets
     )
-    stale = session.channel.forget_others(wanted)
+    session.channel.forget_others(wanted)
     missing = session.channel.missing(wanted)
     session.steps.say(f"channel: {len(wanted) - len(missing)} of {len(wanted)} parts kept")
     if missing:
@@ -111,9 +111,8 @@ def make_channel(session: Session, workers: WorkerPool) -> list[Future[list[Proo
     metadata = prove_metadata(session, workers)
     for part in made:
         part.result()
-    if missing or stale:
-        with session.steps.step("channel: index"):
-            session.channel.index()
+    with session.steps.step("channel: index"):
+        session.channel.index()
     return metadata
 
 

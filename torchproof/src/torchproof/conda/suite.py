@@ -15,7 +15,7 @@ from torchproof.conda.summary import FAILED, PASSED, EnvironmentResult
 from torchproof.conda.targets import Target
 from torchproof.conda.worker_pool import WorkerPool
 from torchproof.config import Suite, project
-from torchproof.files import read_json, text_hash, tool_hash, write_json
+from torchproof.files import read_sealed, text_hash, tool_hash, write_sealed
 from torchproof.machine.processes import Processes
 from torchproof.rows.results import Counts, read_junit
 
@@ -117,7 +117,7 @@ def test_environment(
     work = session.folder / "work" / want.tag
     how = tool_hash("conda/suite.py", "conda/install.py")
     key = text_hash(solution.key, *suite.paths, *suite.arguments, how)
-    known = read_json(work.with_suffix(".json"))
+    known = read_sealed(work.with_suffix(".json"))
     kept = None
     what = f"install, the {suite.name} suite"
     if known and known["key"] == key:
@@ -149,7 +149,7 @@ def _try(trial: Trial) -> EnvironmentResult:
     result = run_suite(trial, installed)
     # One that failed is run again the next time.
     if result.status == PASSED:
-        write_json(trial.record, {"key": trial.key, "result": dataclasses.asdict(result)})
+        write_sealed(trial.record, {"key": trial.key, "result": dataclasses.asdict(result)})
     return result
 
 

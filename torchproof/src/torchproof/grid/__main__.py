@@ -21,7 +21,7 @@ from rich.console import Console
 
 from torchproof import config, terminal
 from torchproof.errors import TorchproofError
-from torchproof.files import write_json
+from torchproof.files import write_sealed
 from torchproof.grid import released, released_page
 from torchproof.grid.built import BuiltWheels
 from torchproof.grid.crossload import Grid, Line, Refused, lines
@@ -218,7 +218,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _show(grid: Grid, absent: list[Absent], options: argparse.Namespace, console: Console) -> None:
     result = (BUILD if options.built else FOLDER) / "grid.json"
-    write_json(result, grid.to_dict())
+    write_sealed(result, grid.to_dict())
     if options.built:
         run_report.refresh(BUILD)
     if options.write:

@@ -114,7 +114,7 @@ def read(file: Path) -> Record | None:
         stated = ({"oracle": (), "speed": (), **row} for row in value.get("rows", ()))
         rows = tuple(ProvenRow(**{**row, **measured(row)}) for row in stated)
         return Record(processor.from_json(value["processor"]), value["in_use"], tiers, rows)
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise config.ConfigError(
             f"{file.name}: is no record of proofs ({error!r}); make it with "
             "`torchproof run --record`"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchproof.config import HOME, HOST, load, project
-from torchproof.files import read_json, write_atomically, write_json
+from torchproof.files import read_sealed, write_atomically, write_sealed
 from torchproof.machine import processor
 from torchproof.report import campaigns, page, proofs
 from torchproof.rows import results
@@ -51,7 +51,7 @@ def write(folder: Path, tier: str, rows: Iterable[Result]) -> dict[str, Any]:
         ],
         "campaigns": campaigns.to_json(),
     }
-    write_json(folder / "report.json", document)
+    write_sealed(folder / "report.json", document)
     write_atomically(folder / "index.html", page.render(folder, tier, rows, proofs.read_all()))
     return document
 
@@ -63,13 +63,16 @@ def processors(rows: Iterable[Result]) -> list[dict[str, Any]]:
 
 
 def refresh(folder: Path) -> None:
-    """Rebuild index.html from what is in `folder`: another session has added to it."""
-    known = read_json(folder / "report.json") or {"tier": "none", "rows": []}
-    found = [results.read(folder / "rows", row["id"]) for row in known["rows"]]
+    """Rebuild index.html from what is in `folder`: another session has added to it.
+
+    Without a whole report.json, it has every row that is kept.
+    """
+    kept = sorted(path.stem for path in (folder / "rows").glob("*.json"))
+    known = read_sealed(folder / "report.json")
+    tier, names = (known["tier"], [row["id"] for row in known["rows"]]) if known else ("none", kept)
+    found = [results.read(folder / "rows", name) for name in names]
     rows = [result for result in found if result is not None]
-    write_atomically(
-        folder / "index.html", page.render(folder, known["tier"], rows, proofs.read_all())
-    )
+    write_atomically(folder / "index.html", page.render(folder, tier, rows, proofs.read_all()))
 
 
 def summary(rows: Iterable[Result]) -> RenderableType:

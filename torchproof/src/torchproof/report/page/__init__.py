@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from torchproof.config import HOME, HOST, load, number, project
-from torchproof.files import read_json
+from torchproof.files import read_sealed
 from torchproof.report import campaigns
 from torchproof.report.page import plots
 from torchproof.report.page.processors import processors, title
@@ -138,7 +138,7 @@ def render(
             project=project().name,
             external_checks=load().external_checks,
             # The grid of the project's own wheels, where there is one.
-            crossload=read_json(folder / "grid.json"),
+            crossload=read_sealed(folder / "grid.json"),
             campaigns=campaigns.read_all(),
             benchmark=BENCHMARK if (folder / BENCHMARK).is_file() else None,
         )

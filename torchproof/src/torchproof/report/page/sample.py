@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torchproof.files import kernels_hash, write_json
+from torchproof.files import kernels_hash, write_sealed
 from torchproof.machine.sample_processors import AMX, ZEN4
 from torchproof.report.proofs import ProvenRow, Record, proof_from_json
 from torchproof.rows.results import FAILED, NOT_RUN, Counts, Result, from_json
@@ -124,4 +124,4 @@ def write(folder: Path) -> None:
     cells = [{"torch": torch, **SAMPLE["loads"]} for torch in torches[1:]]
     cells.insert(0, {"torch": torches[0], **SAMPLE["aborts"]})
     wheels = [{"name": name, "cells": cells} for name in ("stable", "native-torch2.13")]
-    write_json(folder / "grid.json", {"torches": torches, "wheels": wheels})
+    write_sealed(folder / "grid.json", {"torches": torches, "wheels": wheels})
