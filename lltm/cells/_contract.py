@@ -78,6 +78,39 @@ def check(definition: Definition, arguments: Arguments) -> None:
     _check_reset(arguments)
 
 
+def check_backward(
+    definition: Definition,
+    arguments: Arguments,
+    kept: int,
+    grads: Sequence[Tensor | None],
+    saved: Sequence[Tensor],
+    needs: Sequence[bool],
+) -> None:
+    """Raise RuntimeError if what ``sequence_backward`` has beside checked arguments does not fit.
+
+    Args:
+        definition: of the cell.
+        arguments: which :func:`check` has accepted.
+        kept: values that a step saves for each of the states' elements.
+        grads: those of output ``[T, B, S]`` and of last ``[N, B, S]``.
+        saved: output, states_all and saved, as ``sequence_forward`` returned them.
+        needs: which gradients are computed.
+    """
+    input = arguments.input
+    steps, (count, batch, state) = input.shape[0], arguments.states.shape
+    for name, tensor, shape, terms in (
+        ("grad_output", grads[0], (steps, batch, state), "[T, B, S]"),
+        ("grad_last", grads[1], (count, batch, state), "[N, B, S]"),
+        ("output", saved[0], (steps, batch, state), "[T, B, S]"),
+        ("states_all", saved[1], (steps, count - 1, batch, state), "[T, N - 1, B, S]"),
+        ("saved", saved[2], (steps, batch, kept * state), f"[T, B, {kept}S]"),
+    ):
+        _check_tensor(name, tensor, input, shape, terms)
+    tensors = arguments.tensors()
+    if len(needs) != len(tensors):
+        raise _error(f"needs_input_grad must have {len(tensors)} entries, got {len(needs)}")
+
+
 def _check_tensor(
     name: str, tensor: Tensor | None, like: Tensor, shape: Sequence[int], terms: str
 ) -> None:

@@ -73,15 +73,19 @@ def _fake(cell: CellOps, kept: int | None) -> Callable[..., tuple[Tensor, ...]]:
     return fake
 
 
-def _fake_backward(
-    grad_output: Tensor | None, grad_last: Tensor | None, *args: Any
-) -> tuple[Tensor, ...]:
-    arguments, needs = Arguments(*args[:7]), args[-1]
-    like = arguments.input
-    return tuple(
-        like.new_empty(tensor.shape if need and tensor is not None else (0,))
-        for tensor, need in zip(arguments.tensors(), needs, strict=True)
-    )
+def _fake_backward(cell: CellOps, kept: int) -> Callable[..., tuple[Tensor, ...]]:
+    def fake(*args: Any) -> tuple[Tensor, ...]:
+        arguments, needs = Arguments(*args[RESULTS : RESULTS + 7]), args[-1]
+        definition = cell.checked(arguments)
+        grads, saved = args[:RESULTS], args[RESULTS + 7 : -1]
+        _contract.check_backward(definition, arguments, kept, grads, saved, needs)
+        like = arguments.input
+        return tuple(
+            like.new_empty(tensor.shape if need and tensor is not None else (0,))
+            for tensor, need in zip(arguments.tensors(), needs, strict=True)
+        )
+
+    return fake
 
 
 # Autograd ---------------------------------------------------------------------------------------
@@ -225,7 +229,7 @@ def register(namespace: str, definition: Definition, kept: int) -> None:
         torch.library.register_fake(name, _fake(cell, count), lib=library)
         torch.library.register_vmap(name, _vmap(cell, suffix), lib=library)
     backward = f"{namespace}::sequence_backward"
-    torch.library.register_fake(backward, _fake_backward, lib=library)
+    torch.library.register_fake(backward, _fake_backward(cell, kept), lib=library)
     torch.library.register_vmap(backward, ops.vmap_one_by_one(cell.op("_backward")), lib=library)
     library.impl("sequence", _autograd(cell), "Autograd")
     library.impl("sequence_forward", _autograd_forward(cell), "Autograd")

@@ -103,6 +103,26 @@ def test_the_raw_forward_has_no_forward_mode(name: str) -> None:
         torch.func.jvp(forward, (arguments.weights,), (arguments.weights,))
 
 
+def test_a_meta_tensor_among_others_is_refused(name: str) -> None:
+    """Torch would compute nothing, and return memory as it finds it."""
+    arguments = Problem(CELLS[name], steps=3, batch=2, features=3, state=4).arguments(reset=True)
+    ops = getattr(torch.ops, str(_kernels.namespace(CELLS[name])))
+    given = arguments.in_order()
+    output, last, *saved = ops.sequence_forward(*given)
+    grads = torch.ones_like(output), torch.ones_like(last)
+    all_needed = [True] * 5
+    for op, args in (
+        (ops.sequence, given),
+        (ops.sequence_forward, given),
+        (ops.sequence_backward, (*grads, *given, output, *saved, all_needed)),
+    ):
+        for at, value in enumerate(args):
+            if isinstance(value, Tensor):
+                mixed = (*args[:at], value.to("meta"), *args[at + 1 :])
+                with pytest.raises(RuntimeError, match=r"must be on the device of input, .*meta"):
+                    op(*mixed)
+
+
 def test_nested_vmap(name: str) -> None:
     arguments = given(name)
     inputs = torch.stack([arguments.input * scale for scale in torch.linspace(0, 1, 6)])
