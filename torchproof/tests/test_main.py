@@ -248,19 +248,38 @@ def test_what_emulates_a_row_and_is_not_to_be_had_is_named(
     assert "not fetched: there is no apt-get on PATH" in out
 
 
-def test_a_broken_rule_is_named_with_its_line(tmp_path: Path) -> None:
+def check_with(folder: Path, old: str, new: str) -> subprocess.CompletedProcess[str]:
+    """Check the project with a change of its matrix.toml."""
     text = config.PATH.read_text(encoding="utf-8")
-    line = next(at for at, each in enumerate(text.splitlines(), 1) if 'suite = "core"' in each)
-    broken = text.replace('suite = "core"', 'suite = "cor"', 1)
-    project = tmp_path / "project"
+    assert old in text
+    project = folder / "project"
     shutil.copytree(config.ROOT, project)
-    (project / "matrix.toml").write_text(broken, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "torchproof", "check"],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    (project / "matrix.toml").write_text(text.replace(old, new, 1), encoding="utf-8")
+    command = [sys.executable, "-m", "torchproof", "check"]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+
+
+def test_a_broken_rule_is_named_with_its_line(tmp_path: Path) -> None:
+    lines = config.PATH.read_text(encoding="utf-8").splitlines()
+    line = next(at for at, each in enumerate(lines, 1) if 'suite = "core"' in each)
+    done = check_with(tmp_path, 'suite = "core"', 'suite = "cor"')
     assert done.returncode == 1
     assert f"matrix.toml:{line}: [names] " in done.stdout
+
+
+LONG = "t" * 256
+"""A byte more than a file's name may have."""
+
+
+def test_a_suite_with_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    done = check_with(tmp_path, 'paths = ["tests"', f'paths = ["{LONG}"')
+    assert done.returncode == 1
+    assert f"{LONG} cannot be there: File name too long" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_copy_with_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    done = check_with(tmp_path, "decay/_errors.py", LONG)
+    assert done.returncode == 2
+    assert f"{LONG}: File name too long" in done.stdout
+    assert "Traceback" not in done.stderr

@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
             machine = emulation.find(matrix, machine)
             placed = chosen_rows(matrix, machine, chosen)
         commit = proofs.clean_commit() if chosen.record else None
-    except TorchproofError as error:
+    except (TorchproofError, OSError) as error:
         terminal.print_error(console, error)
         return 2
     if chosen.list:

@@ -76,9 +76,12 @@ def paths(matrix: Matrix) -> Iterator[Violation]:
     """The tests that a suite names are there."""
     for suite in matrix.suites:
         for path in suite.paths:
-            if not (ROOT / path).exists():
-                message = f"suite {suite.name!r}: {path} is not there"
-                yield Violation(suite.line, "paths", message)
+            try:
+                wrong = "" if (ROOT / path).exists() else "is not there"
+            except OSError as error:  # a name that no file can have
+                wrong = f"cannot be there: {error.strerror}"
+            if wrong:
+                yield Violation(suite.line, "paths", f"suite {suite.name!r}: {path} {wrong}")
 
 
 def level_variables(matrix: Matrix) -> Iterator[Violation]:
