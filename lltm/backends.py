@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from lltm import _library, contract, ops, reference
 
@@ -44,16 +43,6 @@ class Backend:
         return not self.bindings or any(name in _library.namespaces() for name in self.bindings)
 
 
-def _autograd_is_idle() -> bool:
-    """Whether no derivative can be wanted, so that the op's autograd, in Python, can be left out.
-
-    Under torch.compile it stays in: Dynamo traces the op, not this short cut.
-    """
-    return not (
-        torch.is_grad_enabled() or forward_ad._current_level >= 0 or torch.compiler.is_compiling()
-    )
-
-
 def _op(name: str, *bindings: str) -> Callable[..., Any]:
     """The op of that name in the first loaded one of the bindings, looked up at the first call."""
 
@@ -62,15 +51,12 @@ def _op(name: str, *bindings: str) -> Callable[..., Any]:
         namespace = next(loaded[binding] for binding in bindings if binding in loaded)
         return getattr(getattr(torch.ops, namespace), name).default
 
-    overload = functools.cache(look_up)
+    direct = functools.cache(lambda: ops.direct(look_up()))
 
     def call(*args: Any) -> Any:
         if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
             return look_up()(*args)
-        if _autograd_is_idle():
-            with torch._C._AutoDispatchBelowAutograd():
-                return overload()(*args)
-        return overload()(*args)
+        return direct()(*args)
 
     return call
 

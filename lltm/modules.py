@@ -283,9 +283,9 @@ class LLTMSequence(nn.Module):
                 f"input must have shape {batch}, or [T, F] unbatched, got {list(input.shape)}"
             )
         self._check_features(input)
-        time_dim = 1 if batched and self.batch_first else 0
-        steps = input.transpose(0, time_dim) if batched else input.unsqueeze(1)
-        batch_shape = (input.shape[1 - time_dim],) if batched else ()
+        transposed = batched and self.batch_first
+        steps = input.transpose(0, 1) if transposed else input if batched else input.unsqueeze(1)
+        batch_shape = (steps.shape[1],) if batched else ()
         h_0, c_0 = self._initial(input, hx, batch_shape)
         if not batched:
             h_0, c_0 = h_0.unsqueeze(1), c_0.unsqueeze(1)
@@ -293,7 +293,7 @@ class LLTMSequence(nn.Module):
         if not batched:
             return output.squeeze(1), (h_n.squeeze(1), c_n.squeeze(1))
         # A view that transposes nothing is a view still, and cannot be detached in place.
-        return output.transpose(0, 1) if time_dim else output, (h_n, c_n)
+        return output.transpose(0, 1) if transposed else output, (h_n, c_n)
 
     def _forward_packed(
         self,

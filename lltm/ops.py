@@ -8,13 +8,16 @@ construction, at the speed of plain PyTorch.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch._C import DispatchKey, DispatchKeySet
 from torch.autograd import forward_ad
+from torch.overrides import has_torch_function
 
 from lltm import contract, reference
 
@@ -60,6 +63,16 @@ class Family:
     def op(self, suffix: str = "") -> Any:
         """The registered overload ``name + suffix``."""
         return getattr(getattr(torch.ops, self.namespace), self.name + suffix).default
+
+    @functools.cached_property
+    def forward(self) -> Any:
+        """``name_forward``, looked up once."""
+        return self.op("_forward")
+
+    @functools.cached_property
+    def backward(self) -> Callable[..., tuple[Tensor, ...]]:
+        """``name_backward``, called the short way."""
+        return direct(self.op("_backward"))
 
 
 def _empty_cell(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:
@@ -162,6 +175,47 @@ def _fake_stream_step(
     contract.check_stream_step(input, packed, bias, old_h, cell, new_h, alpha)
 
 
+# The short way -----------------------------------------------------------------------------------
+# Autograd in Python costs a small cell's call a tenth where all it does is to pass the call on, and
+# so does the dispatcher's way to it.
+
+_reverse: dict[Any, Callable[..., Any]] = {}
+"""By op what reverse mode calls, where autograd is in Python."""
+_USUAL = DispatchKeySet(DispatchKey.BackendSelect).add(DispatchKey.ADInplaceOrView)
+
+
+def add_reverse(op: Any, reverse: Callable[..., Any]) -> None:
+    """Note what the op's autograd, in Python, calls where a gradient is wanted."""
+    _reverse[op] = reverse
+
+
+def _is_autograd_first() -> bool:
+    """Whether no mode, tracer, transform or cast is to see a call before autograd does."""
+    usual = torch._C._dispatch_tls_local_include_set() == _USUAL
+    return usual and not torch._C._is_any_autocast_enabled()
+
+
+def direct(op: Any) -> Callable[..., Any]:
+    """``op``, past the dispatcher's way through autograd in Python where that changes nothing.
+
+    Under torch.compile it changes something: Dynamo traces the op, not this short cut.
+    """
+    reverse = _reverse.get(op, op)
+
+    def call(*args: Any) -> Any:
+        if torch.compiler.is_compiling() or is_transformed() or has_torch_function(args):
+            return op(*args)
+        if torch.is_grad_enabled():
+            if not _is_autograd_first():
+                return op(*args)
+            if torch._C._any_requires_grad(*args):
+                return reverse(*args)
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*args)
+
+    return call
+
+
 # Autograd ---------------------------------------------------------------------------------------
 
 
@@ -187,13 +241,23 @@ def is_asked_for(tensor: Tensor | None, edges: Iterator[tuple[Any, int]]) -> boo
         return True
 
 
-class _Function(torch.autograd.Function):
+class SingleLevelFunction(torch.autograd.function._SingleLevelFunction):
+    """``autograd.Function`` without what its ``apply`` does for ``torch.func``.
+
+    No transform comes this far, and asking every argument about them takes a twentieth of a small
+    cell's call.
+    """
+
+    apply: ClassVar[Callable[..., Any]]  # of C, which has no types
+
+
+class _Function(SingleLevelFunction):
     """Reverse mode through the fused kernels; ``family`` says which."""
 
     @staticmethod
     def forward(ctx: Any, family: Family, *args: Any) -> tuple[Tensor, ...]:
         with torch._C._AutoDispatchBelowAutograd():
-            results: tuple[Tensor, ...] = family.op("_forward")(*args)
+            results: tuple[Tensor, ...] = family.forward(*args)
         ctx.family = family
         ctx.alpha = args[TENSOR_ARGUMENTS]
         ctx.set_materialize_grads(False)
@@ -206,7 +270,7 @@ class _Function(torch.autograd.Function):
         saved = ctx.saved_tensors
         edges = iter(ctx.next_functions)
         needs = [is_asked_for(tensor, edges) for tensor in saved[:TENSOR_ARGUMENTS]]
-        gradients = ctx.family.op("_backward")(*grads, *saved, ctx.alpha, needs)
+        gradients = ctx.family.backward(*grads, *saved, ctx.alpha, needs)
         wanted = (d if need else None for d, need in zip(gradients, needs, strict=True))
         return None, *wanted, None
 
@@ -263,7 +327,7 @@ def _autograd(family: Family) -> Callable[..., tuple[Tensor, ...]]:
             family.check(*args)
             return family.reference(*args)
         if reverse:
-            outputs: tuple[Tensor, ...] = _Function.apply(family, *args)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+            outputs: tuple[Tensor, ...] = _Function.apply(family, *args)
             return outputs
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
@@ -566,6 +630,7 @@ def register(namespace: str, native: bool) -> None:
             family.op("_aten").py_impl(composite)(_traced(family))
         else:
             library.impl(family.name, _autograd(family), "Autograd")
+            add_reverse(family.op(), functools.partial(_Function.apply, family))
         library.impl(f"{family.name}_forward", _autograd_forward(family), "Autograd")
         library.impl(f"{family.name}_backward", _autograd_backward(family), "Autograd")
         for key, device in AUTOCAST_DEVICES.items():

@@ -70,11 +70,12 @@ def check(definition: Definition, arguments: Arguments) -> None:
     if state % heads:
         raise _error(f"S = {state} must be a multiple of heads = {heads}")
     weights = (definition.gates * state, state // heads + input.shape[2])
-    _check_tensor("weights", arguments.weights, input, weights, "[G * S, S / heads + F]")
+    like = input.dtype, input.device
+    _check_tensor("weights", arguments.weights, like, weights, "[G * S, S / heads + F]")
     bias = (definition.pre_activations * state,)
-    _check_tensor("bias", arguments.bias, input, bias, "[P * S]")
-    _check_tensor("states", states, input, states.shape, "[N, B, S]")
-    _check_tensor("reset_state", arguments.reset_state, input, states.shape, "[N, B, S]")
+    _check_tensor("bias", arguments.bias, like, bias, "[P * S]")
+    _check_tensor("states", states, like, states.shape, "[N, B, S]")
+    _check_tensor("reset_state", arguments.reset_state, like, states.shape, "[N, B, S]")
     _check_reset(arguments)
 
 
@@ -112,18 +113,21 @@ def check_backward(
 
 
 def _check_tensor(
-    name: str, tensor: Tensor | None, like: Tensor, shape: Sequence[int], terms: str
+    name: str,
+    tensor: Tensor | None,
+    like: tuple[torch.dtype, torch.device],
+    shape: Sequence[int],
+    terms: str,
 ) -> None:
     if tensor is None:
         return
-    if tensor.dim() != len(shape) or any(
-        got != want for got, want in zip(tensor.shape, shape, strict=True)
-    ):
+    dtype, device = like
+    if tuple(tensor.shape) != tuple(shape):
         raise _error(f"{name} must have shape {terms} = {list(shape)}, got {list(tensor.shape)}")
-    if tensor.dtype != like.dtype:
-        raise _error(f"{name} must have the dtype of input, {like.dtype}, got {tensor.dtype}")
-    if tensor.device != like.device:
-        raise _error(f"{name} must be on the device of input, {like.device}, got {tensor.device}")
+    if tensor.dtype != dtype:
+        raise _error(f"{name} must have the dtype of input, {dtype}, got {tensor.dtype}")
+    if tensor.device != device:
+        raise _error(f"{name} must be on the device of input, {device}, got {tensor.device}")
 
 
 def _check_reset(arguments: Arguments) -> None:

@@ -52,7 +52,7 @@ class Definition:
     @property
     def pre_activations(self) -> int:
         """``P``: a bias has ``P * S`` elements."""
-        return sum(self.pieces)
+        return 2 * self.gates if self.split else self.gates
 
     def advance(
         self, z: Sequence[Tensor], state: Sequence[Tensor], scalars: Sequence[float]

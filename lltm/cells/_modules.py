@@ -60,14 +60,16 @@ def _check_states(name: str, cell: Definition, states: object, shape: Sequence_[
             )
 
 
-def _by_state(last: Sequence_[Tensor]) -> States:
-    """``[N, B, S]`` of each layer and direction, as ``[L * D, B, S]`` of each state.
+def _owned(states: Tensor) -> States:
+    """Tensors of their own: views of one can neither be detached nor written in place."""
+    return tuple(state.clone() for state in states.unbind(0))
 
-    Tensors of their own: views of one can neither be detached nor written in place.
-    """
+
+def _by_state(last: Sequence_[Tensor]) -> States:
+    """``[N, B, S]`` of each layer and direction, as ``[L * D, B, S]`` of each state."""
     if last[0].shape[0] == 1:
         return (torch.cat(tuple(last)) if len(last) > 1 else last[0],)
-    return torch.unbind_copy(torch.stack(tuple(last), 1) if len(last) > 1 else last[0].unsqueeze(1))
+    return _owned(torch.stack(tuple(last), 1) if len(last) > 1 else last[0].unsqueeze(1))
 
 
 class Cell(nn.Module):
@@ -152,9 +154,10 @@ class Cell(nn.Module):
             states = input.new_zeros((self.cell.states, *shape))
         else:
             _check_states("state", self.cell, state, shape)
-            states = torch.stack(tuple(state))
+            states = torch.stack(tuple(state)) if len(state) > 1 else state[0].unsqueeze(0)
         arguments = Arguments(input.unsqueeze(0), self.weights, self.bias, states, self.scalars)
-        return torch.unbind_copy(run(self.cell, arguments)[1])
+        _, last = run(self.cell, arguments)
+        return _owned(last)
 
     def extra_repr(self) -> str:
         """The cell and its sizes."""
@@ -357,11 +360,11 @@ class Sequence(nn.Module):
                 f"reset must have the shape of input without its features, "
                 f"{list(input.shape[:-1])}, got {list(reset.shape)}"
             )
-        time_dim = 1 if batched and self.batch_first else 0
-        if batched:
-            input = input.transpose(0, time_dim)
-            reset = None if reset is None else reset.transpose(0, time_dim)
-        else:
+        transposed = batched and self.batch_first
+        if transposed:
+            input = input.transpose(0, 1)
+            reset = None if reset is None else reset.transpose(0, 1)
+        elif not batched:
             input = input.unsqueeze(1)
             reset = None if reset is None else reset.unsqueeze(1)
         rows = input.shape[1:2] if batched else ()
@@ -371,7 +374,7 @@ class Sequence(nn.Module):
         output, last = self._run(Steps(input, runs, reset, starts), states)
         if not batched:
             return output.squeeze(1), tuple(state.squeeze(1) for state in last)
-        return output.transpose(0, 1) if time_dim else output, last
+        return output.transpose(0, 1) if transposed else output, last
 
     def _forward_packed(
         self, input: PackedSequence, hx: States | None
@@ -410,7 +413,7 @@ class Sequence(nn.Module):
             return None
         shape = (self.num_layers * self._directions, *batch, self.state_size)
         _check_states(name, self.cell, states, shape)
-        stacked = torch.stack(tuple(states))
+        stacked = torch.stack(tuple(states)) if len(states) > 1 else states[0].unsqueeze(0)
         return stacked if batch else stacked.unsqueeze(2)
 
     def _run(self, steps: Steps, states: Tensor) -> tuple[Tensor, States]:
@@ -423,13 +426,13 @@ class Sequence(nn.Module):
             for direction in range(self._directions):
                 weights, bias = self._parameters_of(layer, direction)
                 index = layer * self._directions + direction
-                start = None if steps.reset_state is None else steps.reset_state[:, index]
+                start = None if steps.reset_state is None else steps.reset_state.select(1, index)
                 output, state = steps.runs[direction](
                     Arguments(
                         input=data,
                         weights=weights,
                         bias=bias,
-                        states=states[:, index],
+                        states=states.select(1, index),
                         scalars=self.scalars,
                         reset=steps.reset,
                         reset_state=start,

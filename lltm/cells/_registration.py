@@ -5,6 +5,7 @@ Reverse-mode first derivatives are kernels; whatever is rarer is the derivative 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +41,16 @@ class CellOps:
     def op(self, suffix: str = "") -> Any:
         """``sequence``, ``sequence_forward`` or ``sequence_backward``."""
         return getattr(getattr(torch.ops, self.namespace), f"sequence{suffix}").default
+
+    @functools.cached_property
+    def forward(self) -> Any:
+        """``sequence_forward``, looked up once."""
+        return self.op("_forward")
+
+    @functools.cached_property
+    def backward(self) -> Callable[..., tuple[Tensor, ...]]:
+        """``sequence_backward``, called the short way."""
+        return ops.direct(self.op("_backward"))
 
     def checked(self, arguments: Arguments) -> Definition:
         """The cell with as many heads as the weights have."""
@@ -91,13 +102,13 @@ def _fake_backward(cell: CellOps, kept: int) -> Callable[..., tuple[Tensor, ...]
 # Autograd ---------------------------------------------------------------------------------------
 
 
-class _Function(torch.autograd.Function):
+class _Function(ops.SingleLevelFunction):
     """Reverse mode through the kernels."""
 
     @staticmethod
     def forward(ctx: Any, cell: CellOps, *args: Any) -> tuple[Tensor, Tensor]:
         with torch._C._AutoDispatchBelowAutograd():
-            output, last, states_all, saved = cell.op("_forward")(*args)
+            output, last, states_all, saved = cell.forward(*args)
         ctx.cell, ctx.scalars = cell, args[4]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*args[:4], *args[5:], output, states_all, saved)
@@ -109,7 +120,7 @@ class _Function(torch.autograd.Function):
         edges = iter(ctx.next_functions)
         of = [ops.is_asked_for(tensor, edges) for tensor in (*tensors, reset, reset_state)]
         needs = [*of[:4], of[5]]
-        gradients = ctx.cell.op("_backward")(
+        gradients = ctx.cell.backward(
             *grads, *tensors, ctx.scalars, reset, reset_state, output, states_all, saved, needs
         )
         wanted = [d if need else None for d, need in zip(gradients, needs, strict=True)]
@@ -127,7 +138,7 @@ def _autograd(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
         if ops.forward_mode() or (transformed and (reverse or ops.has_tangent(tensors))):
             return cell.reference(*args)
         if reverse:
-            made: tuple[Tensor, ...] = _Function.apply(cell, *args)  # type: ignore[no-untyped-call]  # torch's
+            made: tuple[Tensor, ...] = _Function.apply(cell, *args)
             return made
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
@@ -232,5 +243,6 @@ def register(namespace: str, definition: Definition, kept: int) -> None:
     torch.library.register_fake(backward, _fake_backward(cell, kept), lib=library)
     torch.library.register_vmap(backward, ops.vmap_one_by_one(cell.op("_backward")), lib=library)
     library.impl("sequence", _autograd(cell), "Autograd")
+    ops.add_reverse(cell.op(), functools.partial(_Function.apply, cell))
     library.impl("sequence_forward", _autograd_forward(cell), "Autograd")
     library.impl("sequence_backward", _autograd_backward(cell), "Autograd")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,9 +29,24 @@ def run(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
     namespace = _kernels.namespace(definition, device) if device in KERNELS else None
     if namespace is None:
         return _reference.sequence(definition, arguments)
-    op = getattr(torch.ops, namespace).sequence.default
-    results: tuple[Tensor, Tensor] = op(*arguments.in_order())
+    results: tuple[Tensor, Tensor] = _op(namespace)(*arguments.in_order())
     return results
+
+
+def _op(namespace: str) -> Callable[..., Any]:
+    if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
+        return _overload(namespace)
+    return _direct(namespace)
+
+
+def _overload(namespace: str) -> Callable[..., Any]:
+    op: Callable[..., Any] = getattr(torch.ops, namespace).sequence.default
+    return op
+
+
+@functools.cache
+def _direct(namespace: str) -> Callable[..., Any]:
+    return ops.direct(_overload(namespace))
 
 
 def autocast(arguments: Arguments, device: str) -> Arguments:

@@ -112,15 +112,11 @@ class _LikeTorch(Sequence):
 
     def _parameters_of(self, layer: int, direction: int) -> tuple[Tensor, Tensor | None]:
         suffix = self._suffix(layer, direction)
-
-        def parameter(name: str) -> Tensor:
-            found: Tensor = getattr(self, f"{name}{suffix}")
-            return found
-
-        weights = torch.cat([parameter("weight_hh"), parameter("weight_ih")], dim=1)
+        hidden, inputs = (getattr(self, f"weight_{share}{suffix}") for share in ("hh", "ih"))
+        weights = torch.cat((hidden, inputs), dim=1)
         if not self.bias:
             return weights, None
-        biases = parameter("bias_ih"), parameter("bias_hh")
+        biases = tuple(getattr(self, f"bias_{share}{suffix}") for share in ("ih", "hh"))
         return weights, torch.cat(biases) if self.cell.split else biases[0] + biases[1]
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import cases
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+import lltm
 
 OPS = ("cell", "sequence")
 
@@ -157,3 +161,56 @@ def test_torch_dispatch_mode(op: str) -> None:
         outputs = case.function(*case.arguments().leaves(), backend="fused")
         cases.loss(outputs).backward()
     assert {f"lltm::{op}_forward", f"lltm::{op}_backward"} <= set(mode.seen)
+
+
+def _traced_by_jit(function: Any, args: tuple[Any, ...]) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated
+        graph = torch.jit.trace(function, args).graph
+    return [node.kind() for node in graph.nodes()]
+
+
+def _traced_before_autograd(function: Any, args: tuple[Any, ...]) -> list[str]:
+    nodes = make_fx(function, pre_dispatch=True)(*args).graph.nodes
+    return [node.target.name() for node in nodes if hasattr(node.target, "name")]
+
+
+@pytest.mark.parametrize("trace", [_traced_by_jit, _traced_before_autograd])
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize("op", OPS)
+def test_a_tracer_sees_the_op(op: str, needs: bool, trace: Any) -> None:
+    """And not the kernels behind it, whether gradients are wanted or not."""
+    case = cases.SMALL[op]
+    arguments = case.arguments().leaves() if needs else case.arguments()
+    *tensors, alpha = arguments
+
+    def function(*args: Tensor) -> tuple[Tensor, ...]:
+        return case.function(*args, alpha, backend="fused")
+
+    names = [name for name in trace(function, tuple(tensors)) if name.startswith("lltm::")]
+    assert names == [f"lltm::{op}"]
+
+
+class Differentiating(Tensor):
+    """Overrides functions, and differentiates in them what did not need a gradient outside."""
+
+    gradient: Tensor
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            leaf = torch.ones(3, requires_grad=True)
+            (cls.gradient,) = torch.autograd.grad((leaf * leaf).sum(), leaf)
+            return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_an_override_can_differentiate(op: str) -> None:
+    """It runs where its caller is, not behind autograd."""
+    arguments = list(cases.SMALL[op].arguments())
+    row = lltm.backends.get("fused")
+    Differentiating.gradient = torch.zeros(3)
+    getattr(row, op)(arguments[0].as_subclass(Differentiating), *arguments[1:])
+    assert torch.equal(Differentiating.gradient, torch.full((3,), 2.0))
