@@ -219,6 +219,9 @@ class Sequence(nn.Module):
         (torch.Size([64, 16, 128]), torch.Size([2, 16, 128]))
     """
 
+    _features = "input_features"
+    """What messages call ``F``."""
+
     def __init__(
         self,
         cell: Definition,
@@ -395,7 +398,7 @@ class Sequence(nn.Module):
     def _check_features(self, input: Tensor) -> None:
         if input.shape[-1] != self.input_features:
             raise RuntimeError(
-                f"input must have input_features = {self.input_features} as its last size, "
+                f"input must have {self._features} = {self.input_features} as its last size, "
                 f"got {list(input.shape)}"
             )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from lltm import contract
 from lltm.cells import formulas
 from lltm.cells._definition import Definition
 from lltm.cells._modules import Sequence
@@ -45,6 +47,8 @@ class _LikeTorch(Sequence):
     optimisers and checkpoints do not notice the change; a sequence gets them side by side.
     """
 
+    _features = "input_size"
+
     def __init__(
         self,
         cell: Definition,
@@ -59,6 +63,8 @@ class _LikeTorch(Sequence):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        contract.check_size("input_size", input_size)
+        contract.check_size("hidden_size", hidden_size)
         if proj_size:
             raise ValueError(
                 f"proj_size must be 0, got {proj_size}: no kernel here projects the hidden state; "
@@ -88,6 +94,26 @@ class _LikeTorch(Sequence):
         """As torch calls it."""
         return self.state_size
 
+    @property
+    def mode(self) -> str:
+        """As torch calls the cell: ``LSTM``, ``GRU``, ``RNN_TANH`` or ``RNN_RELU``."""
+        return self.cell.name.upper()
+
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        """Names of the parameters by layer and direction, which recipes for torch loop over."""
+        places = itertools.product(range(self.num_layers), range(self._directions))
+        return [list(self._shapes(0, self._suffix(*place))) for place in places]
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters by layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    def extra_repr(self) -> str:
+        """As torch's: the class names the cell."""
+        return super().extra_repr().removeprefix(f"{self.cell.name}, ")
+
     def flatten_parameters(self) -> None:
         """Nothing: torch's modules do this for cuDNN."""
 
@@ -99,16 +125,20 @@ class _LikeTorch(Sequence):
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
-        rows, suffix = self.cell.gates * self.state_size, self._suffix(layer, direction)
+        for name, shape in self._shapes(features, self._suffix(layer, direction)).items():
+            parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+            self.register_parameter(name, parameter)
+
+    def _shapes(self, features: int, suffix: str) -> dict[str, tuple[int, ...]]:
+        """Of the parameters of one layer in one direction, by name."""
+        rows = self.cell.gates * self.state_size
         shapes: dict[str, tuple[int, ...]] = {
-            "weight_ih": (rows, features),
-            "weight_hh": (rows, self.state_size),
+            f"weight_ih{suffix}": (rows, features),
+            f"weight_hh{suffix}": (rows, self.state_size),
         }
         if self.bias:
-            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-        for name, shape in shapes.items():
-            parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-            self.register_parameter(f"{name}{suffix}", parameter)
+            shapes |= {f"bias_ih{suffix}": (rows,), f"bias_hh{suffix}": (rows,)}
+        return shapes
 
     def _parameters_of(self, layer: int, direction: int) -> tuple[Tensor, Tensor | None]:
         suffix = self._suffix(layer, direction)
@@ -146,6 +176,9 @@ class _OneState(_LikeTorch):
         reset_state: Tensor | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """As :meth:`Sequence.forward`, with a tensor for the one state."""
+        for name, state in (("hx", hx), ("reset_state", reset_state)):
+            if not (state is None or isinstance(state, Tensor)):
+                raise TypeError(f"{name} must be a Tensor, got {contract.describe(state)}")
         states = None if hx is None else (hx,)
         starts = None if reset_state is None else (reset_state,)
         call: Any = super().forward

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import pickle
 import re
@@ -363,6 +364,51 @@ def test_state_dicts_go_both_ways(name: str) -> None:
     torch.testing.assert_close(fresh(x, hx), theirs(x, hx))
 
 
+BOTH_LAYERS = {"num_layers": 2, "bias": False, "batch_first": True, "bidirectional": True}
+
+
+@pytest.mark.parametrize("options", [{}, BOTH_LAYERS, {"num_layers": 2, "dropout": 0.5}], ids=str)
+@pytest.mark.parametrize("name", DROP_INS)
+def test_what_is_read_from_a_module_is_torchs(name: str, options: dict[str, object]) -> None:
+    """Its text, its kind, and its parameters by layer, as recipes of initialisation loop over."""
+    ours_class, theirs_class, kind = DROP_INS[name]
+    ours, theirs = (make(3, 5, **kind, **options) for make in (ours_class, theirs_class))
+    assert repr(ours) == repr(theirs)
+    assert ours.mode == theirs.mode
+    assert ours._all_weights == theirs._all_weights
+    ours.load_state_dict(theirs.state_dict())
+    assert_equal(ours.all_weights, theirs.all_weights)
+    assert ours.all_weights[0][0] is ours.weight_ih_l0
+
+
+@pytest.mark.parametrize("name", DROP_INS)
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda make: make(0, 5), ValueError, "input_size must be greater than zero, got 0"),
+        (lambda make: make(3, 5.0), TypeError, "hidden_size must be an int, got float"),
+        (
+            lambda make: make(3, 5)(torch.randn(4, 2, 7)),
+            RuntimeError,
+            "input must have input_size = 3 as its last size, got [4, 2, 7]",
+        ),
+    ],
+)
+def test_errors_have_torchs_names(name: str, call, error, message: str) -> None:
+    make, _, kind = DROP_INS[name]
+    with pytest.raises(error, match=re.escape(message)):
+        call(functools.partial(make, **kind))
+
+
+@pytest.mark.parametrize("hx", [3, (torch.zeros(1, 2, 5),)], ids=["int", "tuple"])
+@pytest.mark.parametrize("name", ["gru", "rnn_tanh"])
+def test_a_module_with_one_state_takes_a_tensor(name: str, hx: object) -> None:
+    make, _, _ = DROP_INS[name]
+    message = f"hx must be a Tensor, got {'int' if hx == 3 else '(Tensor)'}"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        make(3, 5)(torch.randn(4, 2, 3), hx)
+
+
 def states_of(module: nn.Module, input: object) -> tuple[Tensor, ...]:
     """As a tuple, also of a module with one state."""
     _, states = module(input)
@@ -419,6 +465,17 @@ def test_results_can_be_changed_in_place(name: str) -> None:
         states[0].fill_(7.0)
         assert all(torch.equal(s, b) for s, b in zip(states[1:], before[1:], strict=True))
         assert not any(state.detach_().requires_grad for state in states)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.jit, which is deprecated
+@pytest.mark.parametrize("name", DROP_INS)
+def test_traced_by_jit(name: str) -> None:
+    """For any number of steps and rows, as torch's modules."""
+    make, _, kind = DROP_INS[name]
+    module = make(3, 5, 2, bidirectional=True, **kind)
+    traced = torch.jit.trace(module, (torch.randn(6, 4, 3),))
+    x = torch.randn(9, 2, 3)
+    assert_equal(traced(x), module(x))
 
 
 def test_what_torchs_modules_have_and_these_do_not() -> None:
