@@ -6,8 +6,7 @@ Run by ``nox -s bench -- --cells``, or by itself::
 
 One thread, float32. The LLTM races that of the wheel, too. As in bench_race.py every entrant of a
 row is a test, checked against eager before it is timed in rounds with the others. ``torch.compile``
-unrolls the steps, which takes minutes, so it takes part up to 64 of them where ``--with-compile``
-says so.
+unrolls the steps, 64 at a time, which takes most of a minute a row: ``--with-compile`` has it race.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from benchmarks import jax_scan, racing, workloads
 from benchmarks.bench_race import REPLAY
 from benchmarks.not_here import NotHere
 from benchmarks.runs import figures
-from benchmarks.runs.figures import JAX, MODULES, OTHER, OURS
+from benchmarks.runs.figures import COMPILE, JAX, MODULES, OTHER, OURS
 from benchmarks.workloads import Call
 from lltm import cells
 from lltm.cells import _contract, _reference, formulas
@@ -36,7 +35,8 @@ from lltm.cells import _contract, _reference, formulas
 SHAPES = ((64, 16, 32, 128), (64, 1, 256, 512), (256, 8, 64, 96))
 """T, B, F, S."""
 WORKS = ("inference", "forward+backward")
-LONGEST_COMPILED = 64
+UNROLLED = 64
+"""Steps that torch.compile is given at a time."""
 TOLERANCE = 1e-3
 GRADIENT = 0.5
 """Of every hidden state."""
@@ -53,10 +53,12 @@ class Entrant:
     Attributes:
         result: the hidden states, to be checked.
         call: what is timed.
+        compile_seconds: until the first result, beyond a later one; None where nothing compiles.
     """
 
     result: Run
     call: Call
+    compile_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,7 @@ class Heat:
         """Who takes part, whether it can run here or not."""
         of_lltm = ("lltm.LLTMSequence",) if self.cell == formulas.LLTM else ()
         of_torch = (MODULES[self.cell.name],) if self.cell.name in MODULES else ()
-        unrolled = ("compile",) if self.compile and self.shape[0] <= LONGEST_COMPILED else ()
-        return ("eager", "lltm.cells", *of_lltm, *of_torch, *unrolled, *JAX)
+        return ("eager", "lltm.cells", *of_lltm, *of_torch, COMPILE, *JAX)
 
     def arguments(self) -> _contract.Arguments:
         """Of one layer, as ``nn.LSTM`` draws its parameters."""
@@ -116,21 +117,24 @@ class Heat:
         if name in JAX:
             return self._of_jax(given, JAX[name])
         run = self._run(name, given)
-        return Entrant(run, run if self.work == "inference" else _training_step(run))
+        grad = torch.full((*self.shape[:2], self.shape[3]), GRADIENT)
+        call = run if self.work == "inference" else _training_step(run, grad)
+        return Entrant(run, call, _compile_seconds(call) if name == COMPILE else None)
 
     def _of_jax(self, given: _contract.Arguments, unroll: int) -> Entrant:
         jax = jax_scan.started(1)
         scan = jax_scan.Scan(jax, unroll, tuple(given.scalars), self.cell.name)
         tensors = (given.input, given.weights, given.bias, *given.states)
         arrays = [jax.dlpack.from_dlpack(tensor.detach()) for tensor in tensors]
-        call = functools.partial(scan.inference, *arrays)
+        timed, call = scan.inference, functools.partial(scan.inference, *arrays)
         if self.work != "inference":
             output, *last = scan.inference(*arrays)
             of_last = (jax.numpy.zeros_like(each) for each in last)
             grads = (jax.numpy.full_like(output, GRADIENT), *of_last)
-            call = functools.partial(scan.training_step, grads, *arrays)
+            timed, call = scan.training_step, functools.partial(scan.training_step, grads, *arrays)
         call()
-        return Entrant(lambda: (jax_scan.as_tensor(scan.inference(*arrays)[0]),), call)
+        result = functools.partial(scan.inference, *arrays)
+        return Entrant(lambda: (jax_scan.as_tensor(result()[0]),), call, timed.compile_seconds)
 
     def _run(self, name: str, given: _contract.Arguments) -> Run:
         """What computes the hidden states, of those in torch."""
@@ -140,9 +144,8 @@ class Heat:
 
         if name == "eager":
             return eager
-        if name == "compile":
-            compiled: Run = torch.compile(eager)
-            return compiled
+        if name == COMPILE:
+            return self._compiled(given)
         if name == "lltm.LLTMSequence":
             return self._of_module(lltm.LLTMSequence, given)
         if name != "lltm.cells":
@@ -150,6 +153,26 @@ class Heat:
         if not cells.prepare(self.cell):
             raise NotHere("its kernels cannot be compiled")
         return self._of_module(functools.partial(cells.Sequence, self.cell), given)
+
+    def _compiled(self, given: _contract.Arguments) -> Run:
+        if not self.compile:
+            raise NotHere("it compiles for most of a minute a row; --with-compile has it race")
+        # Else the graphs of other rows count against the limit of graphs, behind which is eager.
+        torch.compiler.reset()
+
+        def part(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+            return _reference.sequence(self.cell, _contract.Arguments(*tensors, given.scalars))
+
+        fast = torch.compile(part, dynamic=False, fullgraph=True)
+
+        def run() -> tuple[Tensor, ...]:
+            outputs, states = [], given.states
+            for steps in given.input.split(UNROLLED):
+                output, states = fast(steps, given.weights, given.bias, states)
+                outputs.append(output)
+            return (torch.cat(outputs) if len(outputs) > 1 else outputs[0],)
+
+        return run
 
     def _of_module(self, make: Callable[..., nn.Module], given: _contract.Arguments) -> Run:
         module = make(*self.shape[2:])
@@ -175,9 +198,13 @@ class Heat:
         return lambda: (module(given.input, first if len(first) > 1 else first[0])[0],)
 
 
-def _training_step(run: Run) -> Call:
-    grad = torch.full_like(run()[0], GRADIENT)
+def _training_step(run: Run, grad: Tensor) -> Call:
     return lambda: run()[0].backward(grad)
+
+
+def _compile_seconds(call: Call) -> float:
+    first, later = (racing.by_clock(time.perf_counter)([call]) for _ in range(2))
+    return max(0.0, first - later)
 
 
 @dataclass(frozen=True)
@@ -187,10 +214,12 @@ class Held:
     Attributes:
         seconds: of every entrant, round by round.
         not_run: why an entrant could not run.
+        compile_seconds: of those that compile.
     """
 
     seconds: Mapping[str, list[float]]
     not_run: Mapping[str, str]
+    compile_seconds: Mapping[str, float | None]
 
 
 # Held once for all the entrants of a row: pytest has them one after the other.
@@ -209,7 +238,9 @@ def hold(heat: Heat, seconds: float) -> Held:
         miss = float((entrant.result()[0].detach() - exact).abs().max() / exact.abs().max())
         assert miss < TOLERANCE, f"{name} is off by {miss:.1e} of the largest element"
     calls = {name: functools.partial(_repeated, each.call) for name, each in entrants.items()}
-    return Held(racing.race(calls, seconds, racing.by_clock(time.process_time)), not_run)
+    compiling = {name: entrant.compile_seconds for name, entrant in entrants.items()}
+    raced = racing.race(calls, seconds, racing.by_clock(time.process_time))
+    return Held(raced, not_run, compiling)
 
 
 def _repeated(call: Call, count: int) -> list[Call]:
@@ -246,7 +277,11 @@ def test_race(heat: Heat, name: str, benchmark: Any, request: pytest.FixtureRequ
     fields, seconds = heat.fields(), held.seconds[name]
     benchmark.group = " ".join(fields.values())
     benchmark.extra_info.update(
-        fields, competitor=name, contest=id(held), kind=OURS if name in LLTMS else OTHER
+        fields,
+        competitor=name,
+        contest=id(held),
+        kind=OURS if name in LLTMS else OTHER,
+        compile_seconds=held.compile_seconds[name],
     )
     REPLAY.load(seconds)
     benchmark.pedantic(lambda: None, rounds=len(seconds))

@@ -332,12 +332,16 @@ def test_a_part_of_a_run_is_no_record(scope: list[str], capsys: pytest.CaptureFi
 
 def test_a_run_of_the_cells_has_a_place_of_its_own(docs: Path) -> None:
     document.store(on(ZEN4, 3.0))
-    gru = dataclasses.replace(row("forward", entry("lltm.cells", OURS, 2.5)), op="gru")
+    compiled = dataclasses.replace(entry("compile", OTHER, 1.2), compile_seconds=31.4)
+    entries = (entry("eager", OTHER, 1.0), compiled, entry("lltm.cells", OURS, 2.5))
+    gru = Row("gru", "16x32x128", "float32", 1, "forward+backward", 30, entries)
     document.store(run(gru, processor=ZEN4.to_json()))
     assert document.records() == (on(ZEN4, 3.0),)
     page = (docs / "cells" / "amd-zen-4.md").read_text()
     assert page.startswith("# Cells on AMD Zen 4")
     assert "| every row | times as fast as eager | at least 2.0 | 2.50 |" in page
+    assert "| eager µs | nn.GRU | compile | jax 1 | jax 4 | lltm.cells |" in page
+    assert "| 100.0 | not run | 1.20 (31.4 s) | not run | not run | **2.50 ±0.03** |" in page
     assert document.check() == ()
 
 

@@ -319,6 +319,35 @@ def test_jax_computes_every_cell(cell: cells.Definition) -> None:
     torch.testing.assert_close(actual, [expected, *last, *wanted])
 
 
+@pytest.mark.compile
+@pytest.mark.parametrize("work", bench_cells.WORKS)
+@pytest.mark.parametrize("name", ["gru", "slstm"])
+def test_torch_compile_races_a_cell(name: str, work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a sequence longer than what it is given at a time; how long it compiled is noted."""
+    monkeypatch.setattr(bench_cells, "UNROLLED", 3)
+    cell = next(cell for cell in formulas.SHIPPED if cell.name == name)
+    heat = bench_cells.Heat(cell, (5, 2, 3, 8), work, compile=True)
+    given = heat.arguments()
+    entrant = heat.entrant("compile", given)
+    assert entrant.compile_seconds > 0
+    torch.testing.assert_close(entrant.result()[0], _reference.sequence(cell, given)[0])
+    leaves = (given.input, given.weights, given.bias)
+    for function in (entrant.call, heat.entrant("eager", given).call):
+        for leaf in leaves:
+            leaf.grad = None
+        function()
+        found = [None if leaf.grad is None else leaf.grad.clone() for leaf in leaves]
+    if work != "inference":
+        torch.testing.assert_close(found, [leaf.grad for leaf in leaves])
+
+
+def test_a_cell_that_torch_compile_does_not_race_is_not_run() -> None:
+    heat = bench_cells.Heat(formulas.RNN_TANH, (3, 2, 3, 8), "inference")
+    assert "compile" in heat.names
+    with pytest.raises(NotHere, match="--with-compile"):
+        heat.entrant("compile", heat.arguments())
+
+
 @pytest.mark.parametrize("op", ["cell", "sequence"])
 def test_an_lstm_with_a_saturated_forget_gate_computes_the_lltm(op: str) -> None:
     for module in ("onnx", "onnxruntime"):

@@ -35,6 +35,7 @@ MODULES = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn_tanh": "nn.RNN", "rnn_relu":
 """Torch's own, of the cells that it has."""
 JAX = {"jax 1": 1, "jax 4": 4}
 """How many steps a turn of its loop has."""
+COMPILE = "compile"
 # Besides its entries' names, what identifies a row.
 FIELDS = ("op", "case", "dtype", "threads", "work")
 
