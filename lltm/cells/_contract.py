@@ -106,7 +106,7 @@ def check_backward(
         ("states_all", saved[1], (steps, count - 1, batch, state), "[T, N - 1, B, S]"),
         ("saved", saved[2], (steps, batch, kept * state), f"[T, B, {kept}S]"),
     ):
-        _check_tensor(name, tensor, input, shape, terms)
+        _check_tensor(name, tensor, (input.dtype, input.device), shape, terms)
     tensors = arguments.tensors()
     if len(needs) != len(tensors):
         raise _error(f"needs_input_grad must have {len(tensors)} entries, got {len(needs)}")
