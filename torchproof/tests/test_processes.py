@@ -57,7 +57,7 @@ def alive(pid: int) -> bool:
     # A killed child whose parent is gone may stay as a zombie where no init reaps it.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second where it ends as it is read
         return False
 
 

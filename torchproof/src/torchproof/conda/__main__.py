@@ -1,24 +1,22 @@
-"""`torchproof conda`: the conda packages, built, tested and installed."""
+"""`torchproof conda`: the conda packages, built, tested and installed.
+
+The work is done by a process of its own under a supervisor, as rattler-build lets no other thread
+of its process run: nothing in there could end its workers and their compilers with this program.
+"""
 
 from torchproof.interrupts import INTERRUPTED  # before the imports that are slow
 
 # isort: split
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from rich.text import Text
-
 from torchproof import config, terminal
 from torchproof.conda import package_builder, rendered, settings, variants
-from torchproof.conda.run import run
-from torchproof.conda.session import session
-from torchproof.conda.steps import Steps
-from torchproof.conda.summary import tables
 from torchproof.errors import TorchproofError
 from torchproof.files import write_json
 from torchproof.lock import held
+from torchproof.machine.processes import run_here
 
 FOLDER = config.ROOT / "build" / "conda"
 
@@ -67,24 +65,17 @@ def main(argv: list[str] | None = None) -> int:
         written = (str(path.relative_to(config.ROOT)) for path in write())
         console.print(f"written: {', '.join(written)}")
         return 0
-    steps = Steps(console)
+    work = [sys.executable, "-m", "torchproof.conda.work", str(FOLDER), chosen.tool]
+    work += [name for name in ("native", "json") if getattr(chosen, name)]
     try:
-        with held(FOLDER), steps.running():
-            results = run(session(FOLDER, chosen.tool, chosen.native, steps))
+        with held(FOLDER):
+            return run_here(work)
     except TorchproofError as error:
         terminal.print_error(console, error)
         return 2
     except KeyboardInterrupt:
         console.print("interrupted: the channel's finished parts are kept", style="yellow")
         return INTERRUPTED
-    if chosen.json:
-        print(json.dumps(results.to_json(), indent=1))
-    for table in tables(results):
-        console.print(table)
-    for reason in results.not_run:
-        console.print(Text.assemble(("not run ", "yellow"), reason))
-    console.print(f"{results.seconds:.0f} s; report: build/conda/report.json")
-    return 0 if results.ok else 1
 
 
 if __name__ == "__main__":

@@ -58,9 +58,13 @@ class Running:
 
 
 def start(
-    command: Sequence[str | Path], output: BinaryIO, *, cwd: Path, env: Mapping[str, str] | None
+    command: Sequence[str | Path],
+    output: BinaryIO | None,
+    *,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
 ) -> Running:
-    """Start a command in its own session; its output goes to a file."""
+    """Start a command in its own session; its output goes to a file, or where this process's."""
     alive, end = os.pipe()
     hold = os.fdopen(end, "wb")
     try:
@@ -68,7 +72,7 @@ def start(
             [*SUPERVISE, str(alive), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.STDOUT if output else None,
             cwd=cwd,
             env={**inherited(), **(env or {})},
             pass_fds=[alive],
@@ -80,6 +84,15 @@ def start(
     finally:
         os.close(alive)
     return Running(process, hold)
+
+
+def run_here(command: Sequence[str | Path]) -> int:
+    """Run a command that prints here; all of it ends with this process, however that ends."""
+    running = start(command, None, cwd=Path.cwd())
+    try:
+        return running.process.wait()
+    finally:
+        running.end()
 
 
 def inherited() -> dict[str, str]:
