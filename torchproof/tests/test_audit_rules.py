@@ -59,6 +59,7 @@ class Binary:
     cudart: int = 13
     torch_linked: bool = True
     strange: tuple[str, str | None] | None = None  # soname and version of one more library
+    version: int | None = None  # of a symbol, in place of that which the linker gave it
     file: str = "ext.abi3.so"
     tag: str = "cp310-abi3-manylinux_2_41_x86_64"
     bundled: str | None = None
@@ -107,6 +108,7 @@ BINARIES = (
     Binary("compiler-floor", comment="GCC: (GNU) 9.4.0"),
     Binary("nvcc-host", comment="GCC: (GNU) 16.1.0"),
     Binary("needed", strange=("libstrange.so.1", None), against=False),
+    Binary("symbol-versions", version=0x55, against=False),
     Binary("rpath", flags=("-Wl,-rpath,/home/builder/ext/build/lib",)),
     Binary("bundled-torch", bundled="ext/lib/libtorch_cpu.so"),
     Binary("cuda-runtime", cudart=12, against=False),
@@ -146,6 +148,16 @@ def install_torch(toolchain: Toolchain, version: str, *functions: str) -> Path:
     return torch
 
 
+def set_version(toolchain: Toolchain, library: Path, index: int) -> None:
+    """Damage the version of the first symbol."""
+    versions = toolchain.folder / "versions"
+    toolchain.run("objcopy", f"--dump-section=.gnu.version={versions}", str(library))
+    data = bytearray(versions.read_bytes())
+    data[2:4] = struct.pack("<H", index)
+    versions.write_bytes(data)
+    toolchain.run("objcopy", f"--update-section=.gnu.version={versions}", str(library))
+
+
 def build(toolchain: Toolchain, binary: Binary) -> Path:
     """The fixture as a wheel."""
     (toolchain.folder / "code.fatbin").write_bytes(fat_binary(binary.images))
@@ -171,6 +183,8 @@ def build(toolchain: Toolchain, binary: Binary) -> Path:
         *binary.flags,
     )
     toolchain.rewrite_comment(library, binary.comment)
+    if binary.version is not None:
+        set_version(toolchain, library, binary.version)
     wheel = toolchain.folder / f"ext-1.0-{binary.tag}.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(library, f"ext/{library.name}")

@@ -1,5 +1,6 @@
 """One ELF file as plain data: everything the audit needs of a binary, read once."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,7 @@ MACHINES = {
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 DEBUG_SECTIONS = (".debug_info", ".zdebug_info")
 EXECUTABLE, NOW, NOW_1, TEXTREL = 0x1, 0x8, 0x1, 0x4
+VERSION_LOCAL, VERSION_GLOBAL = 0, 1  # indices of a symbol without a version
 LONGEST_COMMENT = 1 << 16
 
 
@@ -79,6 +81,7 @@ class Elf:
     versions: tuple[VersionNeed, ...]
     undefined: tuple[Symbol, ...]
     exported: tuple[Symbol, ...]
+    of_no_version: tuple[str, ...]  # whose version no table of the library has
     comments: tuple[str, ...]
     executable_stack: bool
     relro: bool
@@ -160,6 +163,7 @@ def _facts(path: Path, file: ElfFile) -> Elf:
         versions=tuple(dict.fromkeys(needs.values())),
         undefined=_undefined(file, needs),
         exported=_exported(file),
+        of_no_version=_of_no_version(file, needs),
         comments=_comments(file),
         executable_stack=bool(flags.get(PT_GNU_STACK, EXECUTABLE) & EXECUTABLE),
         relro=PT_GNU_RELRO in flags,
@@ -191,6 +195,11 @@ def _undefined(file: ElfFile, needs: dict[int, VersionNeed]) -> tuple[Symbol, ..
             version, library = (need.version, need.library) if need else (None, None)
             found.append(Symbol(entry.name, version, library, entry.binding == STB_WEAK))
     return tuple(found)
+
+
+def _of_no_version(file: ElfFile, needs: Iterable[int]) -> tuple[str, ...]:
+    known = {VERSION_LOCAL, VERSION_GLOBAL, *needs, *file.version_definitions()}
+    return tuple(entry.name for entry in file.symbols if entry.version not in known)
 
 
 def _is_defined(entry: Entry) -> bool:

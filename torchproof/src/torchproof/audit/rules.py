@@ -36,6 +36,7 @@ CHECKS: dict[str, Callable[[Subject], Outcome]] = {
         system.glibc,
         system.glibcxx,
         system.cxxabi,
+        system.symbol_versions,
         system.manylinux,
         compiler.cxx11_abi,
         compiler.compiler_abi,

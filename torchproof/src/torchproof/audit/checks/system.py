@@ -15,6 +15,7 @@ from torchproof.audit.outcome import (
     passed,
 )
 from torchproof.audit.policy import CPU
+from torchproof.audit.symbols import brief
 
 CUDA_LIBRARIES = ("libcudart.so.*", "libcu*.so.*", "libnv*.so.*", "libnccl.so.*")
 LOADER = ("ld-linux*.so.*",)
@@ -41,6 +42,13 @@ def glibcxx(subject: Subject) -> Outcome:
 def cxxabi(subject: Subject) -> Outcome:
     """No symbol of a newer C++ run-time."""
     return _ceiling(subject.facts.needs.cxxabi, subject.policy.ceilings.cxxabi, "CXXABI")
+
+
+def symbol_versions(subject: Subject) -> Outcome:
+    """The version of every symbol is in the tables that the loader looks it up in."""
+    strange = listed(subject.elf.of_no_version, brief)
+    found = f"none for {strange}" if strange else "all in its tables"
+    return judged(not strange, found, "a version that the library defines or needs")
 
 
 def manylinux(subject: Subject) -> Outcome:
