@@ -14,6 +14,7 @@ ci           the workflows of .github
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -96,7 +97,9 @@ def lint(session: nox.Session) -> None:
     sources = sorted(path for kind in CXX_SOURCES for path in Path("csrc").rglob(kind))
     session.run("bandit", "-q", "-c", "pyproject.toml", "-r", *SHIPPED)
     accepted = [f"--accept={name}={why}" for name, why in ACCEPTED_VULNERABILITIES.items()]
-    session.run("torchproof", "vulnerabilities", *accepted)
+    # A machine without the service has no answer; GitHub's has to have one.
+    strict = ("--strict",) if "GITHUB_ACTIONS" in os.environ else ()
+    session.run("torchproof", "vulnerabilities", *accepted, *strict)
     session.run("clang-format", "--dry-run", "--Werror", *map(str, sources))
     session.run("lint-imports", "--config", "torchproof/pyproject.toml", "--no-cache")
     session.install(f"torch=={TORCH}")

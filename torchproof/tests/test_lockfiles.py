@@ -83,24 +83,55 @@ UNKNOWN = {"name": "jinja2", "skip_reason": "Dependency not found on PyPI"}
 
 
 @pytest.mark.parametrize(
-    ("packages", "accepted", "code", "start"),
+    ("found", "accepted", "code", "start"),
     [
         ([SOUND], {}, 0, "passed: 1 packages"),
         ([SOUND, BROKEN], {}, 1, "rich 1: PYSEC-1: failed, fixed in 2"),
         ([SOUND, BROKEN], {"CVE-1": "not used"}, 0, "rich 1: PYSEC-1: accepted (not used)"),
         ([SOUND, UNKNOWN], {}, 0, "not run: the service does not know 1 of 2: jinja2"),
-        (None, {}, 0, "not run: pip-audit has no answer (no route)"),
+        (None, {}, 0, "not run: pip-audit has no answer to 1 of 1 calls (no route)"),
     ],
 )
 def test_what_was_not_audited_is_not_run(
-    packages: list[dict[str, object]] | None, accepted: dict[str, str], code: int, start: str
+    found: list[dict[str, object]] | None, accepted: dict[str, str], code: int, start: str
 ) -> None:
-    output = "" if packages is None else json.dumps({"dependencies": packages})
-    answer = subprocess.CompletedProcess([], 1, output, "trace\nno route\n")
-    status, lines = vulnerabilities.verdict([answer], accepted)
+    given = answer("") if found is None else packages(*found)
+    status, lines = vulnerabilities.verdict([given], accepted)
     assert status == code
     assert lines[0].startswith(start)
     assert len(lines) == 1
+
+
+def answer(output: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess([], 1, output, "trace\nno route\n")
+
+
+def packages(*found: dict[str, object]) -> subprocess.CompletedProcess[str]:
+    return answer(json.dumps({"dependencies": found}))
+
+
+@pytest.mark.parametrize("later", ["", "{", "[]", "{}", "null", '{"dependencies": 7}'])
+def test_what_was_found_is_kept_where_a_later_call_has_no_answer(later: str) -> None:
+    for answers in ([packages(SOUND, BROKEN), answer(later)], [answer(later), packages(BROKEN)]):
+        status, lines = vulnerabilities.verdict(answers, {})
+        assert status == 1
+        assert lines == [
+            "rich 1: PYSEC-1: failed, fixed in 2",
+            "not run: pip-audit has no answer to 1 of 2 calls (no route)",
+        ]
+
+
+@pytest.mark.parametrize("answers", [[answer("")], [packages(SOUND), answer("")]])
+def test_no_answer_fails_where_one_is_required(
+    answers: list[subprocess.CompletedProcess[str]],
+) -> None:
+    assert vulnerabilities.verdict(answers, {}, strict=True)[0] == 1
+    assert vulnerabilities.verdict(answers, {})[0] == 0
+
+
+def test_a_service_that_knows_no_package_has_no_answer() -> None:
+    assert vulnerabilities.verdict([packages(UNKNOWN)], {}, strict=True)[0] == 1
+    assert vulnerabilities.verdict([packages(UNKNOWN, SOUND)], {}, strict=True)[0] == 0
 
 
 def test_every_version_in_every_lock_is_audited(
@@ -127,6 +158,11 @@ def test_every_version_in_every_lock_is_audited(
     assert "numpy 1: PYSEC-1: failed, fixed in 2" in out
     assert "torch 1: PYSEC-1: failed, fixed in 2" in out
     assert vulnerabilities.main(["--accept=PYSEC-1=not used"]) == 0
+    assert vulnerabilities.main(["--accept=PYSEC-1=not used", "--strict"]) == 0
+    monkeypatch.setattr(vulnerabilities, "audit", lambda _: answer(""))
+    assert vulnerabilities.main([]) == 0
+    assert vulnerabilities.main(["--strict"]) == 1
+    assert "not run: pip-audit has no answer" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["lock", "vulnerabilities"])

@@ -31,26 +31,43 @@ def requirements(pins: Iterable[lockfiles.Pin]) -> Iterator[str]:
 
 
 def verdict(
-    answers: Iterable[subprocess.CompletedProcess[str]], accepted: dict[str, str]
+    answers: Iterable[subprocess.CompletedProcess[str]],
+    accepted: dict[str, str],
+    *,
+    strict: bool = False,
 ) -> tuple[int, list[str]]:
-    """The exit status and what to print, from pip-audit's JSON and its messages."""
-    audited = []
-    for answer in answers:
-        try:
-            audited += json.loads(answer.stdout)["dependencies"]
-        except ValueError:
-            last = answer.stderr.strip().rpartition("\n")[2]
-            return 0, [f"not run: pip-audit has no answer ({last[:200]})"]
+    """The exit status and what to print, from pip-audit's JSON and its messages.
+
+    No answer, or one without a package that the service knows, fails where `strict`.
+    """
+    answers = list(answers)
+    given = [_dependencies(answer) for answer in answers]
+    audited = [package for packages in given for package in packages or ()]
     unknown = [package["name"] for package in audited if "skip_reason" in package]
     found = [(p, v) for p in audited for v in p.get("vulns", ())]
     lines = [_line(package, each, accepted) for package, each in found]
+    silent = [answer for answer, packages in zip(answers, given, strict=True) if packages is None]
+    if silent:
+        last = silent[0].stderr.strip().rpartition("\n")[2]
+        calls = f"{len(silent)} of {len(answers)} calls"
+        lines.append(f"not run: pip-audit has no answer to {calls} ({last[:200]})")
     if unknown:
         few = ", ".join(unknown[:3])
         lines.append(f"not run: the service does not know {len(unknown)} of {len(audited)}: {few}")
     open_ones = [each for _, each in found if not _accepted(each, accepted)]
     if not lines:
         lines = [f"passed: {len(audited)} packages have no known vulnerability"]
-    return (1 if open_ones else 0), lines
+    unanswered = bool(silent) or len(unknown) == len(audited)
+    return (1 if open_ones or (strict and unanswered) else 0), lines
+
+
+def _dependencies(answer: subprocess.CompletedProcess[str]) -> list[dict[str, Any]] | None:
+    """The packages of an answer; None where it is none."""
+    try:
+        found = json.loads(answer.stdout)["dependencies"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return found if isinstance(found, list) else None
 
 
 def _accepted(vulnerability: dict[str, Any], accepted: dict[str, str]) -> str | None:
@@ -76,14 +93,18 @@ def audit(requirements: str) -> subprocess.CompletedProcess[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 1 where a vulnerability is neither fixed nor accepted."""
+    """Run the command line; 1 where a vulnerability is neither fixed nor accepted.
+
+    With `--strict`, also where the service has no answer.
+    """
     parser = argparse.ArgumentParser(prog="torchproof vulnerabilities", description=__doc__)
     parser.add_argument("--accept", action="append", default=[], metavar="ID=REASON")
+    parser.add_argument("--strict", action="store_true", help="fail where there is no answer")
     chosen = parser.parse_args(argv)
     accepted = dict(text.split("=", 1) for text in chosen.accept)
     files = lockfiles.home().glob("*.txt")
     pins = [pin for file in files for pin in lockfiles.parse(file.read_text(encoding="utf-8"))]
-    code, lines = verdict(map(audit, requirements(pins)), accepted)
+    code, lines = verdict(map(audit, requirements(pins)), accepted, strict=chosen.strict)
     for line in lines:
         terminal.console(soft_wrap=True).print(line, style="red" if code else None)
     return code
