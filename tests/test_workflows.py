@@ -127,6 +127,22 @@ def test_a_gpu_nobody_offers_is_not_run(
     assert summary in file.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", config.project().campaigns)
+def test_a_campaign_runs_every_night_and_finds_planted_bugs(name: str) -> None:
+    nightly = jobs(GITHUB / "workflows" / "nightly.yml")
+    steps_of = nightly[name]["steps"]
+    commands = [step["run"] for step in steps_of if f"nox -s {name}" in step.get("run", "")]
+    # Coverage has no budget and chooses nothing.
+    budget = r"" if name == "coverage" else r" -- --minutes \d+ --seed \"\$GITHUB_RUN_NUMBER\""
+    assert sum(bool(re.fullmatch(rf"pipx run nox -s {name}{budget}", run)) for run in commands) == 1
+    assert sum("--prove" in run for run in commands) == 1
+    uploads = [
+        step["with"]["name"] for step in steps_of if "upload-artifact" in step.get("uses", "")
+    ]
+    assert f"campaign-{name}" in uploads
+    assert name in nightly["report"]["needs"]
+
+
 def test_only_the_jobs_that_sign_may_sign() -> None:
     release = jobs(GITHUB / "workflows" / "release.yml")
     signing = {name for name, job in release.items() if "id-token" in job["permissions"]}
