@@ -103,6 +103,18 @@ def test_what_is_no_cell_is_named(
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize("name", ["LLTM", "TORCH", "RANDOM", "LAMBDA"])
+def test_a_cell_named_as_another_package_is_refused(
+    source: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Its wheel would overwrite that package, or never be imported."""
+    source.write_text(f"{STEP}\n{name} = DECAYING\n", encoding="utf-8")
+    assert main(["build", f"{source}:{name}", "--out", str(source.parent)]) == 1
+    message = f"a package named {name.lower()} cannot be made of {name} in {source}"
+    assert message in capsys.readouterr().err
+    assert not list(source.parent.glob("*.whl"))
+
+
 def test_a_gpu_that_is_misspelt_is_named(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, out = f"{source}:DECAYING", source.parent / "out"
     assert main(["build", target, "--out", str(out), "--cuda", "9.0;hopper"]) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
+import keyword
 import platform
 import re
 import sys
@@ -95,6 +96,11 @@ def cell_of(target: str) -> Definition:
     return cell
 
 
+def _is_taken(module: str) -> bool:
+    others = module in ("lltm", "torch") or module in sys.stdlib_module_names
+    return others or keyword.iskeyword(module)
+
+
 @dataclass(frozen=True)
 class Package:
     """What is built.
@@ -118,10 +124,16 @@ class Package:
         """From ``FILE.py:NAME``, for the processor and, where named, for GPUs: ``9.0;12.0+PTX``.
 
         Raises:
-            PackageError: there is no such file, no cell of that name in it, or no such GPU.
+            PackageError: there is no such file, no cell of that name in it, no such GPU, or no
+                package can have that name.
         """
         cell = cell_of(target)
         file, _, name = target.rpartition(":")
+        if _is_taken(name.lower()):
+            raise PackageError(
+                f"a package named {name.lower()} cannot be made of {name} in {file}: it would hide "
+                f"another, or be hidden; give the cell another name"
+            )
         try:
             images = () if architectures is None else _cuda.images(architectures)
         except ValueError as error:
