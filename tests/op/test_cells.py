@@ -8,6 +8,7 @@ import math
 import pickle
 import re
 from pathlib import Path
+from types import ModuleType
 
 import cases
 import pytest
@@ -465,6 +466,42 @@ def test_results_can_be_changed_in_place(name: str) -> None:
         states[0].fill_(7.0)
         assert all(torch.equal(s, b) for s, b in zip(states[1:], before[1:], strict=True))
         assert not any(state.detach_().requires_grad for state in states)
+
+
+class Tagger(nn.Module):
+    """An encoder of packed rows, and a decoder whose state goes on."""
+
+    def __init__(self, modules: ModuleType) -> None:
+        super().__init__()
+        self.encoder = modules.LSTM(3, 4, 2, batch_first=True, dropout=0.2, bidirectional=True)
+        self.decoder = modules.GRU(8, 4, batch_first=True)
+        self.top = modules.RNN(4, 4, nonlinearity="relu", batch_first=True)
+
+    def forward(self, x: Tensor, lengths: Tensor, h: Tensor | None) -> tuple[Tensor, Tensor]:
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        encoded, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
+        decoded, h = self.decoder(encoded, h)
+        return self.top(decoded)[0], h
+
+
+def test_a_model_trains_the_same_after_a_switch_of_class() -> None:
+    trained = []
+    for modules in (nn, cells):
+        torch.manual_seed(0)
+        model, h = Tagger(modules).double(), None
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        for _ in range(6):
+            if h is not None:
+                h.detach_()
+                h[:, 0] = 0.0
+            x, lengths = torch.randn(4, 5, 3, dtype=F64), torch.tensor([2, 5, 1, 3])
+            output, h = model(x, lengths, h)
+            optimizer.zero_grad()
+            output.square().sum().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+        trained.append(list(model.parameters()))
+    torch.testing.assert_close(*trained, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch.jit, which is deprecated
