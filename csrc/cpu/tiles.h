@@ -90,44 +90,105 @@ void pack_tiles(const TileSource& of, int64_t lanes, int64_t depth, BFloat16* pa
   }
 }
 
+// What is multiplied row by row: in tiles, or where it is.
+struct TiledRows {
+  const BFloat16* data;
+  int64_t row_stride;
+  int64_t tile;   // between tiles below each other
+  int64_t depth;  // between tiles beside each other
+};
+
 template <class Engine>
-void tiled_block(const MixedProduct<BFloat16>& args, int64_t row, int64_t column) {
-  constexpr int64_t depth_block = Engine::kDepthBlock;
-  const int64_t rows = at_most(args.row_block, args.rows - row);
-  const int64_t columns = at_most(args.column_block, args.columns - column);
-  const Scratch<float> sums(kTiledBlock * kTiledBlock);
-  const Scratch<BFloat16> a(kTiledBlock * depth_block), b(kTiledBlock * depth_block);
-  // At least once: a product of depth 0 is all zeros.
-  for (int64_t k = 0; k == 0 || k < args.depth; k += depth_block) {
-    const int64_t depth = at_most(depth_block, args.depth - k);
-    const int64_t tiles = tiles_of(depth, bf16::kDepth), lane_tile = tiles * bf16::kElements;
-    pack_tiles<TileOf::kRows>({args.a + row * args.a_row_stride + k * args.a_column_stride,
-                               args.a_row_stride, args.a_column_stride, rows, depth},
-                              rows, depth, a.data());
-    pack_tiles<TileOf::kColumns>({args.b + k * args.b_row_stride + column * args.b_column_stride,
-                                  args.b_column_stride, args.b_row_stride, columns, depth},
-                                 columns, depth, b.data());
-    for (int64_t j = 0; j < columns; j += 2 * bf16::kRows) {
-      for (int64_t i = 0; i < rows; i += bf16::kMaxRows) {
-        Engine::multiply({at_most(bf16::kMaxRows, rows - i), columns - j > bf16::kRows ? 2 : 1,
-                          a.data() + i / bf16::kRows * lane_tile, bf16::kDepth, lane_tile,
-                          bf16::kElements, b.data() + j / bf16::kRows * lane_tile, lane_tile,
-                          bf16::kElements, tiles, sums.data() + i * kTiledBlock + j, kTiledBlock,
-                          k > 0});
+TiledRows tiled_rows(const TileSource& of, BFloat16* room) {
+  const bool whole = of.depth_stride == 1 && of.depth % bf16::kDepth == 0;
+  if (Engine::kRowsInPlace && whole) {
+    return {of.from, of.lane_stride, bf16::kRows * of.lane_stride, bf16::kDepth};
+  }
+  pack_tiles<TileOf::kRows>(of, of.lanes, of.depth, room);
+  return {room, bf16::kDepth, tiles_of(of.depth, bf16::kDepth) * bf16::kElements, bf16::kElements};
+}
+
+// A block of c. Its sums are transposed where the rows of b's transpose are read where they are and
+// are more than those of a: a batch against the weights of a single step.
+template <class Engine>
+struct TiledBlock {
+  const MixedProduct<BFloat16>& args;
+  int64_t row;
+  int64_t rows;
+  int64_t column;
+  int64_t columns;
+  bool transposed;
+
+  TiledBlock(const MixedProduct<BFloat16>& of, int64_t first_row, int64_t first_column)
+      : args(of),
+        row(first_row),
+        rows(at_most(of.row_block, of.rows - row)),
+        column(first_column),
+        columns(at_most(of.column_block, of.columns - column)),
+        transposed(Engine::kRowsInPlace && of.b_row_stride == 1 && of.rows < of.columns) {}
+
+  TileSource of_a(int64_t k, int64_t depth) const {
+    return {args.a + row * args.a_row_stride + k * args.a_column_stride, args.a_row_stride,
+            args.a_column_stride, rows, depth};
+  }
+  TileSource of_b(int64_t k, int64_t depth) const {
+    return {args.b + k * args.b_row_stride + column * args.b_column_stride, args.b_column_stride,
+            args.b_row_stride, columns, depth};
+  }
+
+  void run() const {
+    constexpr int64_t depth_block = Engine::kDepthBlock;
+    const Scratch<float> sums(kTiledBlock * kTiledBlock);
+    const Scratch<BFloat16> a(kTiledBlock * depth_block), b(kTiledBlock * depth_block);
+    // At least once: a product of depth 0 is all zeros.
+    for (int64_t k = 0; k == 0 || k < args.depth; k += depth_block) {
+      const int64_t depth = at_most(depth_block, args.depth - k);
+      const TileSource row_side = transposed ? of_b(k, depth) : of_a(k, depth);
+      const TileSource column_side = transposed ? of_a(k, depth) : of_b(k, depth);
+      pack_tiles<TileOf::kColumns>(column_side, column_side.lanes, depth, b.data());
+      multiply(tiled_rows<Engine>(row_side, a.data()), row_side.lanes, b.data(), column_side.lanes,
+               tiles_of(depth, bf16::kDepth), sums.data(), k > 0);
+    }
+    write(sums.data());
+  }
+
+  static void multiply(const TiledRows& a, int64_t row_lanes, const BFloat16* b,
+                       int64_t column_lanes, int64_t tiles, float* sums, bool add) {
+    const int64_t lane_tile = tiles * bf16::kElements;
+    for (int64_t j = 0; j < column_lanes; j += 2 * bf16::kRows) {
+      for (int64_t i = 0; i < row_lanes; i += bf16::kMaxRows) {
+        Engine::multiply({at_most(bf16::kMaxRows, row_lanes - i),
+                          column_lanes - j > bf16::kRows ? 2 : 1, a.data + i / bf16::kRows * a.tile,
+                          a.row_stride, a.tile, a.depth, b + j / bf16::kRows * lane_tile, lane_tile,
+                          bf16::kElements, tiles, sums + i * kTiledBlock + j, kTiledBlock, add});
       }
     }
   }
-  for (int64_t i = 0; i < rows; ++i) {
-    write_mixed_row(args, row + i, column, columns, sums.data() + i * kTiledBlock);
+
+  void write(const float* sums) const {
+    constexpr int64_t strip = 16;  // rows of c
+    alignas(kVectorBytes) float lines[strip * kTiledBlock];
+    for (int64_t i = 0; i < rows; i += transposed ? strip : 1) {
+      if (!transposed) {
+        write_mixed_row(args, row + i, column, columns, sums + i * kTiledBlock);
+        continue;
+      }
+      const int64_t count = at_most(strip, rows - i);
+      transpose_into(sums + i, kTiledBlock, columns, count, lines, kTiledBlock, columns);
+      for (int64_t line = 0; line < count; ++line) {
+        write_mixed_row(args, row + i + line, column, columns, lines + line * kTiledBlock);
+      }
+    }
   }
-}
+};
 
 template <class Engine>
 void tiled_product(const MixedProduct<BFloat16>& args, int64_t begin, int64_t end) {
   Engine::begin();
   for (int64_t item = begin; item < end; ++item) {
-    tiled_block<Engine>(args, item / args.column_blocks() * args.row_block,
-                        item % args.column_blocks() * args.column_block);
+    TiledBlock<Engine>(args, item / args.column_blocks() * args.row_block,
+                       item % args.column_blocks() * args.column_block)
+        .run();
   }
   Engine::end();
 }
