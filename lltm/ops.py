@@ -420,6 +420,7 @@ def _autograd_stream_step(op: Any) -> Callable[..., None]:
 
 def _autograd_pack(op: Any) -> Callable[[Tensor], Tensor]:
     def autograd(weights: Tensor) -> Tensor:
+        contract.check_types("pack", ("weights",), (weights,))
         if torch.is_grad_enabled() and weights.requires_grad:
             raise NotImplementedError(
                 f"{op.name()} has no derivative; call it under torch.no_grad(), or detach weights"

@@ -1,8 +1,9 @@
 """Fuzz the raw ops and what reads strangers' files: `nox -s fuzz -- --minutes 10 --seed 1`.
 
-The readers are fuzzed by coverage (torchproof/fuzz), the raw ops by structure against the reference
-(tests/op/test_fuzz.py). What crashes a reader is kept in torchproof/tests/crashes, where a test
-replays it. `--prove` plants a bug in each and requires that it is found.
+The readers are fuzzed by coverage (torchproof/fuzz), the raw ops and those of three cells by
+structure against float64 (tests/op/test_fuzz.py, test_fuzz_cells.py). What crashes a reader is
+kept in torchproof/tests/crashes, where a test replays it. `--prove` plants a bug in each and
+requires that it is found.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from record import ROOT, Proof, Record
 
 READERS = ROOT / "torchproof" / "fuzz" / "readers.py"
 TARGETS = ("elf", "wheel", "matrix")
-OPS = ROOT / "tests" / "op" / "test_fuzz.py"
-# Those of its tests that take more cases while there is time.
-SEARCHES = 6
+OP = ROOT / "tests" / "op"
+OPS = (OP / "test_fuzz.py", OP / "test_fuzz_cells.py")
+# Those of their tests that take more cases while there is time; each logs what it took.
+SEARCHES = 16
+# Of nothing but luck would an op accept these.
+ARBITRARY = "arbitrary"
 EXECUTED = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
 
 
@@ -33,6 +37,7 @@ class Fuzzed:
     name: str
     cases: int
     findings: tuple[str, ...]
+    accepted: int = 0
 
 
 def reader(target: str, seconds: int, seed: int, *options: str) -> Fuzzed:
@@ -46,14 +51,21 @@ def reader(target: str, seconds: int, seed: int, *options: str) -> Fuzzed:
         errors="replace",
         check=False,
     )
-    counted = EXECUTED.search(done.stdout)
-    findings: tuple[str, ...] = ()
     if done.returncode:
         print(done.stdout[-4000:])
-        findings = (
-            f"{target}: the reader ended with {done.returncode}: see torchproof/tests/crashes",
-        )
-    return Fuzzed(target, int(counted[1]) if counted else 0, findings)
+    return read_by(target, done.returncode, done.stdout)
+
+
+def read_by(target: str, status: int, output: str) -> Fuzzed:
+    """What a reader's exit status and output say."""
+    counted = EXECUTED.search(output)
+    cases = int(counted[1]) if counted else 0
+    findings = []
+    if status:
+        findings.append(f"{target}: the reader ended with {status}: see torchproof/tests/crashes")
+    elif not cases:
+        findings.append(f"{target}: no case was run")
+    return Fuzzed(target, cases, tuple(findings))
 
 
 def ops(seconds: float, seed: int) -> Fuzzed:
@@ -62,14 +74,27 @@ def ops(seconds: float, seed: int) -> Fuzzed:
         log = Path(folder, "cases")
         more = {"LLTM_FUZZ_SECONDS": str(seconds / SEARCHES), "LLTM_FUZZ_SEED": str(seed)}
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", str(OPS)],
+            [sys.executable, "-m", "pytest", "-q", *map(str, OPS)],
             env={**os.environ, **more, "LLTM_FUZZ_LOG": str(log)},
             cwd=folder,
             check=False,
         )
-        cases = sum(map(int, log.read_text(encoding="utf-8").split())) if log.is_file() else 0
-    findings = (f"ops: pytest ended with {done.returncode}",) if done.returncode else ()
-    return Fuzzed("ops", cases, findings)
+        return searched(done.returncode, log.read_text(encoding="utf-8") if log.is_file() else "")
+
+
+def searched(status: int, log: str) -> Fuzzed:
+    """What pytest's exit status and the searches' lines (name, cases, accepted) say."""
+    rows = [line.rsplit(maxsplit=2) for line in log.splitlines()]
+    findings = [f"ops: pytest ended with {status}"] if status else []
+    if len(rows) < SEARCHES and not status:
+        findings.append(f"ops: {len(rows)} of {SEARCHES} searches ran")
+    findings += [
+        f"ops: no case of {name} was {'accepted' if int(cases) else 'run'}"
+        for name, cases, accepted in rows
+        if not int(cases) or not (int(accepted) or name.endswith(ARBITRARY))
+    ]
+    tried = sum(int(cases) for _, cases, _ in rows)
+    return Fuzzed("ops", tried, tuple(findings), sum(int(accepted) for *_, accepted in rows))
 
 
 def prove(seconds: int, seed: int) -> Proof:
@@ -82,7 +107,7 @@ def prove(seconds: int, seed: int) -> Proof:
             found = bool(planted.findings and kept)
             print(f"{target}: {'found' if found else 'did not find'} the planted bug")
             caught += found
-    selected = [str(OPS), "-k", "planted"]
+    selected = [*map(str, OPS), "-k", "planted"]
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", *selected], check=False)
     print(f"ops: {'did not find' if done.returncode else 'found'} the planted bug")
     return Proof("fuzz", len(TARGETS) + 1, caught + (not done.returncode))
@@ -110,7 +135,10 @@ def main() -> int:
         cases=sum(each.cases for each in fuzzed),
         unit="inputs",
         findings=tuple(line for each in fuzzed for line in each.findings),
-        figures={each.name: each.cases for each in fuzzed},
+        figures={
+            **{each.name: each.cases for each in fuzzed},
+            "ops accepted": sum(each.accepted for each in fuzzed),
+        },
     )
     print(record.write(commit=options.record))
     return 1 if record.findings else 0

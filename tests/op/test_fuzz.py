@@ -1,150 +1,110 @@
 """Arbitrary arguments at the raw ops give the reference's results or errors, never a crash.
 
-The same cases each time; more of them, from LLTM_FUZZ_SEED on, for LLTM_FUZZ_SECONDS a test. Each
-test appends how many it took to the file LLTM_FUZZ_LOG.
+What they give is compared with float64. Which cases, and how many: fuzzing.py.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from functools import wraps
-from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cases
 import pytest
 import torch
 from cases import Case
-from hypothesis import HealthCheck, given, seed, settings
+from fuzzing import (
+    FLOATS,
+    alphas,
+    anything,
+    attempt,
+    explore,
+    gradients_of,
+    replacing,
+    sizes,
+    something_else,
+    steps,
+    tensor,
+    weights,
+)
 from hypothesis import strategies as st
-from torch import Tensor
+
+from lltm import contract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from torch import Tensor
 
-MORE_S = float(os.environ.get("LLTM_FUZZ_SECONDS", "0"))
-LOG = os.environ.get("LLTM_FUZZ_LOG")
-SEED = int(os.environ.get("LLTM_FUZZ_SEED", "1"))
 OPS = ("cell", "sequence")
-NO_BIAS = "needs_input_grad asks for the gradient of bias, which is None"
-DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.bfloat16,
-    torch.float16,
-    torch.int64,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
-)
-SETTINGS = settings(
-    max_examples=300,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
-MORE = settings(SETTINGS, derandomize=False, database=None, print_blob=True)
-sizes = st.integers(0, 5)
-alphas = st.one_of(st.floats(0, 4), st.sampled_from([-1.0, 1e300, float("inf"), float("nan")]))
-
-
-def _tensor(shape: tuple[int, ...], dtype: torch.dtype, transposed: bool) -> Tensor:
-    values = torch.arange(1, 1 + max(1, torch.Size(shape).numel()), dtype=torch.float64).sin()
-    tensor = values[: torch.Size(shape).numel()].reshape(shape).to(dtype)
-    return tensor.mT.contiguous().mT if transposed and tensor.dim() > 1 else tensor
 
 
 @st.composite
-def anything(draw: Any) -> Tensor:
-    """A tensor of any rank, size, dtype and layout."""
-    shape = tuple(draw(st.lists(sizes, max_size=4)))
-    return _tensor(shape, draw(st.sampled_from(DTYPES)), draw(st.booleans()))
-
-
-@st.composite
-def nearly_right(draw: Any, op: str) -> list[Any]:
-    """Arguments that fit, of which at most two are then replaced or reshaped."""
-    batch, features, state, steps = (draw(sizes) for _ in range(4))
-    dtype = draw(st.sampled_from(DTYPES[:4]))
-    lead = (batch,) if op == "cell" else (steps, batch)
-    shapes = [
-        (*lead, features),
-        (3 * state, state + features),
-        draw(st.sampled_from([(3 * state,), (1, 3 * state), None])),
-        (batch, state),
-        (batch, state),
+def fitting(draw: Any, op: str) -> list[Any]:
+    """Arguments that fit."""
+    batch, features, state = (draw(sizes) for _ in range(3))
+    dtype = draw(st.sampled_from(FLOATS))
+    lead = (batch,) if op == "cell" else (draw(steps), batch)
+    bias = draw(st.sampled_from([(3 * state,), (1, 3 * state), None]))
+    flags = [draw(st.booleans()) for _ in range(5)]
+    return [
+        tensor((*lead, features), dtype, flags[0]),
+        weights((3 * state, state + features), dtype, flags[1]),
+        None if bias is None else tensor(bias, dtype, flags[2]),
+        tensor((batch, state), dtype, flags[3]),
+        tensor((batch, state), dtype, flags[4]),
+        draw(alphas),
     ]
-    arguments: list[Any] = [
-        None if shape is None else _tensor(shape, dtype, draw(st.booleans())) for shape in shapes
-    ]
-    for position in draw(st.lists(st.integers(0, 4), max_size=2)):
-        arguments[position] = draw(anything())
-    return [*arguments, draw(alphas)]
 
 
-def explore(check: Callable[..., None], *strategies: Any) -> None:
-    """Check the cases of every run, and more of them while there is time."""
-    checked = 0
-
-    @wraps(check)  # Hypothesis reads the signature
-    def counted(*arguments: Any, **named: Any) -> None:
-        nonlocal checked
-        checked += 1
-        check(*arguments, **named)
-
-    SETTINGS(given(*strategies)(counted))()
-    end = time.monotonic() + MORE_S
-    for number in count(SEED):
-        if time.monotonic() >= end:
-            break
-        seed(number)(MORE(given(*strategies)(counted)))()
-    if LOG:
-        with Path(LOG).open("a", encoding="utf-8") as file:
-            file.write(f"{checked}\n")
+def nearly_right(op: str) -> Any:
+    """Arguments that fit, of which at most two are then something else."""
+    return fitting(op).flatmap(replacing)
 
 
-def _attempt(case: Case, suffix: str, arguments: list[Any]) -> tuple[Tensor, ...] | None:
-    """Call; what an error says must be the op's own words."""
-    try:
-        return case.raw(suffix)(*arguments)
-    except (RuntimeError, TypeError) as error:
-        message = str(error)
-        assert f"lltm::{case.op}" in message, message
-        expected_and_got = " must " in message and ", got " in message
-        assert expected_and_got or NO_BIAS in message, message
-        return None
+def right(case: Case, arguments: list[Any]) -> list[tuple[Tensor, Tensor]]:
+    """The reference's results, in the arguments' dtype and in float64."""
+    wide = [each if each is None else each.double() for each in arguments[:5]]
+    exact = case.reference(*wide, arguments[5])
+    return list(zip(case.reference(*arguments), exact, strict=True))
 
 
-def _check(case: Case, arguments: list[Any]) -> None:
+def compare(case: Case, outputs: tuple[Tensor, ...], arguments: list[Any], what: str) -> None:
+    expected = right(case, arguments)
+    for actual, (reference, exact) in zip(outputs, expected, strict=False):
+        cases.assert_as_right(actual, reference, exact, what)
+
+
+def check_forward(op: str, arguments: list[Any]) -> bool:
+    case = cases.SMALL[op]
+    accepted = []
     for suffix in ("", "_forward"):
-        outputs = _attempt(case, suffix, arguments)
-        if outputs is None:
-            continue
-        expected = case.reference(*arguments)
-        for a, e in zip(outputs, expected, strict=False):
-            cases.assert_close(a, e, suffix)
+        outputs = attempt(case.raw(suffix), arguments)
+        accepted.append(outputs is not None)
+        if outputs is not None:
+            compare(case, outputs, arguments, op + suffix)
+    assert accepted[0] == accepted[1]
+    return accepted[0]
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_nearly_right_arguments(op: str) -> None:
-    def check(arguments: list[Any]) -> None:
-        _check(cases.SMALL[op], arguments)
-
-    explore(check, nearly_right(op))
+    explore(f"{op} nearly right", lambda arguments: check_forward(op, arguments), nearly_right(op))
 
 
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Case.raw
+    raw = Case.raw
 
-    def planted(self: Case, suffix: str = "") -> Callable[..., Any]:
-        def call(*arguments: Any) -> list[Tensor]:
-            outputs = right(self, suffix)(*arguments)
-            wrong = outputs[0].shape == (3, 2)
-            return [output + 0.1 if wrong else output for output in outputs]
+    def planted(self: Case, suffix: str = "") -> Any:
+        op = raw(self, suffix)
 
-        return call
+        class Planted:
+            """An op that is wrong for rows of more than a vector."""
+
+            name = op.name
+
+            def __call__(self, *arguments: Any) -> list[Tensor]:
+                outputs = op(*arguments)
+                wrong = outputs[0].shape[-1] > 16
+                return [output + 0.1 if wrong else output for output in outputs]
+
+        return Planted()
 
     monkeypatch.setattr(Case, "raw", planted)
     with pytest.raises(AssertionError, match="not close"):
@@ -153,10 +113,38 @@ def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("op", OPS)
 def test_arbitrary_arguments(op: str) -> None:
-    def check(arguments: tuple[Any, ...]) -> None:
-        _check(cases.SMALL[op], list(arguments))
+    explore(
+        f"{op} arbitrary",
+        lambda arguments: check_forward(op, list(arguments)),
+        st.tuples(*[anything()] * 5, alphas),
+    )
 
-    explore(check, st.tuples(*[anything()] * 5, alphas))
+
+@pytest.mark.parametrize("op", OPS)
+def test_gradients(op: str) -> None:
+    """Of any sizes, for which the ELU has no kink: its side is a matter of rounding."""
+    case = cases.SMALL[op]
+
+    def check(arguments: list[Any], needs: list[bool]) -> bool:
+        arguments[5] = 1.0
+        needs[2] = needs[2] and arguments[2] is not None
+        results = case.raw("_forward")(*arguments)
+        count = len(cases.OUTPUT_NAMES[op])
+        saved = list(results[1:]) if op == "cell" else [results[0], *results[count:]]
+        seeds = list(cases.cotangents(tuple(results[:count])))
+        gradients = case.raw("_backward")(*seeds, *arguments[:5], *saved, 1.0, needs)
+        wide = [None if each is None else each.double() for each in (*seeds, *arguments[:5])]
+        reference = gradients_of(case.reference, arguments[:5], seeds)
+        exact = gradients_of(case.reference, wide[count:], wide[:count])
+        for found, own, truth, need in zip(gradients, reference, exact, needs, strict=True):
+            if need:
+                cases.assert_as_right(found, own, truth, "gradient")
+            else:
+                assert not found.numel()
+        return True
+
+    needed = st.lists(st.booleans(), min_size=5, max_size=5)
+    explore(f"{op} gradients", check, fitting(op), needed)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -168,25 +156,91 @@ def test_raw_backward(op: str) -> None:
     count = len(cases.OUTPUT_NAMES[op])
     saved = list(results[1:]) if op == "cell" else [results[0], *results[count:]]
     seeds = list(cases.cotangents(results[:count]))
-    right = [*seeds, *arguments[:5], *saved]
+    good = [*seeds, *arguments[:5], *saved]
     expected = cases.reference_gradients(case, arguments.leaves())
 
-    def check(replaced: dict[int, Tensor | None], needs: list[bool], alpha: float) -> None:
-        given_arguments = [replaced.get(index, value) for index, value in enumerate(right)]
-        gradients = _attempt(case, "_backward", [*given_arguments, alpha, needs])
-        if gradients is None or replaced or alpha != case.alpha:
-            return
+    def check(replaced: dict[int, Tensor | None], needs: list[bool], alpha: float) -> bool:
+        given_arguments = [replaced.get(index, value) for index, value in enumerate(good)]
+        gradients = attempt(case.raw("_backward"), [*given_arguments, alpha, needs])
+        if gradients is None:
+            return False
         for gradient, e, need in zip(gradients, expected, needs, strict=True):
-            if need:
-                cases.assert_close(gradient, e, "gradient")
-            else:
+            if not need:
                 assert not gradient.numel()
+            elif not replaced and alpha == case.alpha:
+                cases.assert_close(gradient, e, "gradient")
+        return True
 
     explore(
+        f"{op} backward",
         check,
         st.dictionaries(
-            st.integers(0, len(right) - 1), st.one_of(st.none(), anything()), max_size=2
+            st.integers(0, len(good) - 1), st.one_of(st.none(), anything()), max_size=2
         ),
         st.lists(st.booleans(), min_size=5, max_size=5),
-        alphas,
+        st.one_of(st.just(case.alpha), alphas),
     )
+
+
+# pack, stream_step ------------------------------------------------------------------------------
+
+WRITTEN = (4, 5)
+"""cell and new_h."""
+
+
+@st.composite
+def streamed(draw: Any) -> tuple[list[Any], Tensor]:
+    """Arguments of stream_step, of which at most two are something else; and the weights."""
+    input, given_weights, bias, old_h, cell, alpha = draw(fitting("cell"))
+    cell = cell.contiguous()
+    packed = torch.ops.lltm.pack(given_weights)
+    arguments = [input, packed, bias, old_h, cell, torch.full_like(cell, 7.0), alpha]
+    replaced = draw(replacing(arguments))
+    if draw(st.booleans()):  # two arguments in one memory
+        to, of = draw(st.tuples(st.integers(0, 5), st.integers(0, 5)))
+        replaced[to] = replaced[of]
+    return replaced, given_weights
+
+
+def test_stream_step() -> None:
+    op, case = torch.ops.lltm.stream_step.default, cases.SMALL["cell"]
+
+    def check(drawn: tuple[list[Any], Tensor]) -> bool:
+        arguments, given_weights = drawn
+        before = [each.clone() if hasattr(each, "clone") else each for each in arguments]
+        if attempt(op, arguments) is None:
+            for at in WRITTEN:
+                untouched = before[at] is None or torch.equal(before[at], arguments[at])
+                assert untouched, "what was refused has written"
+            return False
+        input, packed, bias, old_h, cell, _, alpha = before
+        of_weights = torch.ops.lltm.pack(given_weights)
+        shape = (3 * old_h.shape[1], old_h.shape[1] + input.shape[1])
+        fits = given_weights.shape == shape and given_weights.dtype == input.dtype
+        if fits and torch.equal(packed, of_weights):
+            results = arguments[5], arguments[4]
+            compare(case, results, [input, given_weights, bias, old_h, cell, alpha], "stream_step")
+        return True
+
+    explore("stream_step", check, streamed())
+
+
+def test_pack() -> None:
+    op = torch.ops.lltm.pack.default
+
+    def check(given_weights: Tensor | None) -> bool:
+        results = attempt(op, [given_weights])
+        if results is None:
+            return False
+        assert given_weights is not None
+        (packed,) = results
+        elements, dtype = contract.check_pack(given_weights)
+        assert (packed.shape, packed.dtype) == ((elements,), dtype)
+        # Every weight is there, once, and zeros beside.
+        held = packed[packed != 0].double().sort().values
+        weights_there = given_weights[given_weights != 0].double().sort().values
+        assert torch.equal(held, weights_there)
+        return True
+
+    good = fitting("cell").map(lambda each: each[1])
+    explore("pack", check, st.one_of(good, good.flatmap(something_else)))
