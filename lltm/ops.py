@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -241,17 +241,18 @@ def is_asked_for(tensor: Tensor | None, edges: Iterator[tuple[Any, int]]) -> boo
         return True
 
 
-class SingleLevelFunction(torch.autograd.function._SingleLevelFunction):
-    """``autograd.Function`` without what its ``apply`` does for ``torch.func``.
+def single_level(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` without what it does for ``torch.func``.
 
     No transform comes this far, and asking every argument about them takes a twentieth of a small
     cell's call.
     """
+    parent: Any = super(torch.autograd.Function, function)
+    apply: Callable[..., Any] = parent.apply
+    return apply
 
-    apply: ClassVar[Callable[..., Any]]  # of C, which has no types
 
-
-class _Function(SingleLevelFunction):
+class _Function(torch.autograd.Function):
     """Reverse mode through the fused kernels; ``family`` says which."""
 
     @staticmethod
@@ -273,6 +274,9 @@ class _Function(SingleLevelFunction):
         gradients = ctx.family.backward(*grads, *saved, ctx.alpha, needs)
         wanted = (d if need else None for d, need in zip(gradients, needs, strict=True))
         return None, *wanted, None
+
+
+_apply = single_level(_Function)
 
 
 def forward_mode() -> bool:
@@ -327,7 +331,7 @@ def _autograd(family: Family) -> Callable[..., tuple[Tensor, ...]]:
             family.check(*args)
             return family.reference(*args)
         if reverse:
-            outputs: tuple[Tensor, ...] = _Function.apply(family, *args)
+            outputs: tuple[Tensor, ...] = _apply(family, *args)
             return outputs
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
@@ -631,7 +635,7 @@ def register(namespace: str, native: bool) -> None:
             family.op("_aten").py_impl(composite)(_traced(family))
         else:
             library.impl(family.name, _autograd(family), "Autograd")
-            add_reverse(family.op(), functools.partial(_Function.apply, family))
+            add_reverse(family.op(), functools.partial(_apply, family))
         library.impl(f"{family.name}_forward", _autograd_forward(family), "Autograd")
         library.impl(f"{family.name}_backward", _autograd_backward(family), "Autograd")
         for key, device in AUTOCAST_DEVICES.items():

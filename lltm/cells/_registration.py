@@ -102,7 +102,7 @@ def _fake_backward(cell: CellOps, kept: int) -> Callable[..., tuple[Tensor, ...]
 # Autograd ---------------------------------------------------------------------------------------
 
 
-class _Function(ops.SingleLevelFunction):
+class _Function(torch.autograd.Function):
     """Reverse mode through the kernels."""
 
     @staticmethod
@@ -127,6 +127,9 @@ class _Function(ops.SingleLevelFunction):
         return None, *wanted[:4], None, None, wanted[4]
 
 
+_apply = ops.single_level(_Function)
+
+
 def _autograd(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
     op = cell.op()
 
@@ -138,7 +141,7 @@ def _autograd(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
         if ops.forward_mode() or (transformed and (reverse or ops.has_tangent(tensors))):
             return cell.reference(*args)
         if reverse:
-            made: tuple[Tensor, ...] = _Function.apply(cell, *args)
+            made: tuple[Tensor, ...] = _apply(cell, *args)
             return made
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
@@ -243,6 +246,6 @@ def register(namespace: str, definition: Definition, kept: int) -> None:
     torch.library.register_fake(backward, _fake_backward(cell, kept), lib=library)
     torch.library.register_vmap(backward, ops.vmap_one_by_one(cell.op("_backward")), lib=library)
     library.impl("sequence", _autograd(cell), "Autograd")
-    ops.add_reverse(cell.op(), functools.partial(_Function.apply, cell))
+    ops.add_reverse(cell.op(), functools.partial(_apply, cell))
     library.impl("sequence_forward", _autograd_forward(cell), "Autograd")
     library.impl("sequence_backward", _autograd_backward(cell), "Autograd")

@@ -170,6 +170,19 @@ def test_threads_of_python(name: str) -> None:
             assert all(torch.equal(a, e) for a, e in zip(found, expected, strict=True))
 
 
+def test_compiled_autograd(name: str) -> None:
+    """Backward alone can be compiled."""
+    torch.compiler.reset()
+    arguments = given(name)
+    gradients = []
+    for scalar in both(name, arguments):
+        weights = arguments.weights.clone().requires_grad_()
+        with torch._dynamo.config.patch(compiled_autograd=True):
+            torch.compile(scalar(arguments.input, weights).backward, backend="aot_eager")()
+        gradients.append(weights.grad)
+    torch.testing.assert_close(*gradients)
+
+
 def test_dynamic_shapes_do_not_recompile(name: str) -> None:
     torch.compiler.reset()
     frames = CompileCounterWithBackend("aot_eager")

@@ -148,6 +148,19 @@ def test_transforms_inside_compile(transform: str) -> None:
     )
 
 
+@pytest.mark.parametrize("op", OPS)
+def test_compiled_autograd(op: str, compiled_backend: str) -> None:
+    """Backward alone can be compiled."""
+    case = COMPILED[op]
+    found, wanted = case.arguments().leaves(), case.arguments().leaves()
+    loss = cases.loss(case.function(*found, backend=compiled_backend))
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(loss.backward, backend="aot_eager")()
+    cases.loss(case.function(*wanted, backend=compiled_backend)).backward()
+    for a, e in zip(found.tensors(), wanted.tensors(), strict=True):
+        cases.assert_close(a.grad, e.grad, "gradient of compiled autograd")
+
+
 @pytest.mark.parametrize("name", ["LLTM", "LLTMSequence"])
 def test_compile_of_a_module(name: str) -> None:
     module = lltm.LLTM(3, 5) if name == "LLTM" else lltm.LLTMSequence(3, 5, 2, bidirectional=True)
