@@ -34,6 +34,7 @@ from fault_programs import (
     Subject,
     fakes,
     last_line,
+    tree,
 )
 from record import Proof, Record
 
@@ -207,8 +208,8 @@ class Campaign:
                 subject.check(folder, expected, *disk.enter, seen=disk.seen)
         disk.close()
 
-    def network(self, subject: Subject, *, needed: bool) -> None:
-        """Without network it ends with a sentence, or well where it needs none."""
+    def network(self, subject: Subject, expect: str = "") -> None:
+        """Without network it ends with a sentence, or well where none is expected."""
         alone = fault_namespaces.without_network()
         name = f"{subject.name}: no network"
         if alone is None:
@@ -217,8 +218,8 @@ class Campaign:
         folder = self.folder(subject)
         with self.case(name):
             code, output = subject.finish(folder, *alone)
-            if needed:
-                subject.check_refused(code, output)
+            if expect:
+                subject.check_refused(code, output, expect)
             elif code:
                 raise Broken(f"it ends with {code}: {output[-300:]}")
         shutil.rmtree(folder, ignore_errors=True)
@@ -278,11 +279,18 @@ def alone(name: str, *command: str) -> Subject:
         return {**cached, **none, "UV_HTTP_RETRIES": "0", "PIP_RETRIES": "0"}
 
     program = [sys.executable, "-m", "torchproof", *command]
-    return replace(CONDA, name=name, command=lambda _: program, environment=environment)
+    return replace(
+        CONDA, name=name, command=lambda _: program, environment=environment, prepare=tree
+    )
 
 
 ROWS = ("run", "--select", "binding=stable,level=host", "--jobs", "1")
-ALONE = (alone("matrix", *ROWS), alone("lock", "lock"), alone("conda", "conda"))
+NOT_FETCHED = "Failed to fetch"
+ALONE = (
+    (alone("matrix", *ROWS), NOT_FETCHED),
+    (alone("lock", "lock"), NOT_FETCHED),
+    (alone("conda", "conda"), "pip cannot download"),
+)
 HELD = "another run, process {},"
 WAITED_FOR = "another process is building"
 NO_SPACE, READ_ONLY = "No space left", "Read-only file system"
@@ -294,15 +302,15 @@ def run(campaign: Campaign, cases: int) -> None:
         campaign.lock_of_living(subject, expect)
     for subject in (MATRIX, JIT_LOAD):
         campaign.lock_of_dead(subject)
-    for subject in ALONE:
-        campaign.network(subject, needed=True)
-    campaign.network(JIT_LOAD, needed=False)
+    for subject, expect in ALONE:
+        campaign.network(subject, expect)
+    campaign.network(JIT_LOAD)
     campaign.full_disk(MATRIX, "64k", NO_SPACE)
     campaign.read_only(MATRIX, READ_ONLY)
     campaign.full_disk(JIT_LOAD, "256k", "lltm.jit.load() could not build")
     campaign.read_only(JIT_LOAD, "cannot write to")
     # Of the channel alone there are gigabytes: that it goes on is shown by the signals.
-    campaign.full_disk(CONDA, "64k", "", room=False)
+    campaign.full_disk(CONDA, "64k", NO_SPACE, room=False)
     campaign.read_only(CONDA, READ_ONLY, room=False)
     for subject, share in SHARES:
         campaign.signals(subject, round(share * cases))
@@ -325,7 +333,7 @@ PLANTS: tuple[tuple[str, Subject, Callable[[Campaign, Subject], None], str], ...
     ("a process that outlives", MATRIX, outlived, "live on"),
     ("a half that is believed", MATRIX, lambda c, s: c.signals(s, 6), "half-written"),
     ("a full disk", MATRIX, lambda c, s: c.full_disk(s, "64k", NO_SPACE), "traceback"),
-    ("no network", ALONE[1], lambda c, s: c.network(s, needed=True), "traceback"),
+    ("no network", ALONE[1][0], lambda c, s: c.network(s, NOT_FETCHED), "traceback"),
     ("a lock", MATRIX, lambda c, s: c.lock_of_living(s, HELD), "it ends with 0"),
 )
 
