@@ -48,7 +48,7 @@ class Target:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What is compiled there; amx.cpp is for Linux on x86-64 alone."""
+        """What is compiled there; amx.cpp and bf16_dot.cpp are for Linux on x86-64 alone."""
         kernels = (f"csrc/cpu/kernels_{name}.cpp" for name in self.sets)
         common = (*library.BINDING_SOURCES["stable"], *library.COMMON_SOURCES)
         return (*common, "csrc/cpu/kernels.cpp", *kernels)
