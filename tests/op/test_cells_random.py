@@ -25,9 +25,22 @@ from lltm.cells._prove import Problem, results
 from lltm.cells._run import run
 
 pytestmark = pytest.mark.subprocess
-GATES, STATES = 5, 4
-"""The most that a program has; one with fewer leaves the others alone."""
 COUNT = 8
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a cell: a program with fewer gates or states leaves the others alone."""
+
+    gates: int
+    states: int
+    split: bool
+
+    def has_room_for(self, program: Program) -> bool:
+        return program.gates <= self.gates and program.states <= self.states
+
+
+SIZES = (Size(5, 4, False), Size(5, 4, True), Size(2, 3, False), Size(2, 2, True))
 
 
 @dataclass(frozen=True)
@@ -58,7 +71,7 @@ class Choice:
         return tuple(total)
 
 
-def drawn(split: bool) -> tuple[Program, ...]:
+def drawn(size: Size) -> tuple[Program, ...]:
     """As Hypothesis draws them, the same ones every time."""
     found: list[Program] = []
 
@@ -69,21 +82,21 @@ def drawn(split: bool) -> tuple[Program, ...]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(PROGRAMS)
+    @given(PROGRAMS.filter(size.has_room_for))
     def collect(program: Program) -> None:
-        found.append(dataclasses.replace(program, split=split))
+        found.append(dataclasses.replace(program, split=size.split))
 
     collect()
     return tuple(found)
 
 
-@pytest.mark.parametrize("split", [False, True], ids=["summed", "split"])
-def test_kernels_of_random_steps(split: bool) -> None:
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_kernels_of_random_steps(size: Size) -> None:
     if reason := unavailable_reason():
         pytest.skip(f"not run: {reason}")
-    programs = drawn(split)
+    programs = drawn(size)
     assert len(programs) == COUNT
-    cell = cells.define(Choice(programs), gates=GATES, states=STATES, split=split)
+    cell = cells.define(Choice(programs), **dataclasses.asdict(size))
     assert cells.prepare(cell)
     for index, program in enumerate(programs):
         scalars = tuple(float(index == at) for at in range(COUNT))
