@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -63,6 +65,40 @@ def test_a_result_that_differs_after_a_disturbance_is_found(tmp_path: Path) -> N
     program("print(1)").check(folder, "1")
     with pytest.raises(Broken, match="its result differs: 2 in place of 1"):
         program("print(2)").check(folder, "1")
+
+
+def test_reports_of_conda_are_equal_but_for_times_and_hashes(tmp_path: Path) -> None:
+    def shown(seconds: float, sha256: str, status: str) -> object:
+        proof = {"name": "reproducible", "status": status, "seconds": seconds, "kept": False}
+        package = {"name": "lltm", "sha256": sha256, "bytes": len(sha256), "audit": "passed"}
+        document = {"packages": [package], "proofs": [proof], "environments": [], "rendered": []}
+        more = {"ok": True, "channel_packages": 3, "not_run": []}
+        file = tmp_path / "build" / "conda" / "report.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({**document, **more}), encoding="utf-8")
+        return faults.CONDA.result(tmp_path, "")
+
+    assert shown(1.0, "00", "passed") == shown(2.0, "111", "passed")
+    assert shown(1.0, "00", "passed") != shown(1.0, "00", "failed")
+
+
+def test_a_disk_is_full_then_has_room_and_then_cannot_be_written(tmp_path: Path) -> None:
+    disk = fault_namespaces.mount(tmp_path, "64k")
+    if disk is None:
+        pytest.skip(fault_namespaces.REFUSED)
+    write = [*disk.enter, "dd", "if=/dev/zero", f"of={tmp_path}/file", "bs=100k", "count=1"]
+
+    def output() -> str:
+        return subprocess.run(write, capture_output=True, text=True, check=False).stderr
+
+    assert "No space left" in output()
+    disk.remount("rw,size=1m")
+    assert "102400 bytes" in output()
+    assert [path.name for path in disk.seen.iterdir()] == ["file"]
+    disk.remount("ro")
+    assert "Read-only file system" in output()
+    disk.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_fault_that_cannot_be_made_here_is_not_run(

@@ -44,7 +44,8 @@ class Disk:
 
     def remount(self, options: str) -> None:
         """Change what it may hold, or whether it may be written."""
-        command = [*self.enter, "mount", "-o", f"remount,{options}", str(self.folder)]
+        # With a source, mount(8) leaves out the options of now: a uid that this namespace lacks.
+        command = [*self.enter, "mount", "-o", f"remount,{options}", "none", str(self.folder)]
         subprocess.run(command, check=True)
 
     def close(self) -> None:

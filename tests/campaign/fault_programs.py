@@ -155,10 +155,14 @@ def rows(folder: Path, _: str) -> Any:
 
 
 def packages(folder: Path, _: str) -> Any:
-    """What the report of `torchproof conda` shows, without times and what was kept."""
+    """What the report of `torchproof conda` shows, without times and what was kept.
+
+    A package holds the time it was built at, so that its hash is that of no other run; that two
+    builds at one time are equal is among the proofs.
+    """
     file = folder / "build" / "conda" / "report.json"
     document = json.loads(file.read_text(encoding="utf-8"))
-    varies = ("seconds", "kept", "file", "bytes")
+    varies = ("seconds", "kept", "file", "bytes", "sha256")
     lists = ("packages", "environments", "proofs", "rendered")
     shown = [
         (kind, *(f"{name}={value}" for name, value in each.items() if not name.endswith(varies)))
