@@ -278,9 +278,10 @@ def faults(session: nox.Session) -> None:
 @nox.session(tags=["reliability"])
 def mutants(session: nox.Session) -> None:
     """Change the sources place by place: `-- --minutes 60 --seed 1 --resume`, or `--prove`."""
-    install(session, "build", "mutants", "test")
-    install_torchproof(session)
+    install(session, "build", "lint", "mutants", "template", "test", "workflows")
+    install_torchproof(session, "conda", "init", "release")
     session.install(f"torch=={TORCH}")
+    session.run("pytest", "--noconftest", "tests/test_mutants.py", "tests/test_mutations.py")
     session.run("python", "tests/campaign/mutants.py", *session.posargs)
 
 
@@ -290,6 +291,7 @@ def coverage(session: nox.Session) -> None:
     install(session, "build", "coverage", "lint", "template", "test", "workflows")
     install_torchproof(session, "conda", "init", "release")
     session.install(f"torch=={TORCH}")
+    session.run("pytest", "--noconftest", "tests/test_covered.py")
     session.run("python", "tests/campaign/covered.py", *session.posargs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,8 @@ for needed in ("tree_sitter", "coverage"):
     pytest.importorskip(needed, reason="not run: `nox -s mutants` installs what it needs")
 import mutant_survey
 import mutants
+from mutant_choice import PARTS, explained, mutants_of
+from mutant_runs import Suite
 from mutant_trials import Kept, run
 from mutations import Mutant
 
@@ -37,8 +40,14 @@ def mutant(line: int) -> Mutant:
 
 CHOSEN = {number: mutant(number) for number in range(4)}
 TESTS = mutant_survey.Tests(
-    seconds={"t": 1.0}, mutants={}, lines={("lltm/stream.py", n): ("t",) for n in CHOSEN}
+    suite=Suite(Path(), ("t",), ("t",)),
+    seconds={"t": 1.0},
+    mutants={},
+    lines={("lltm/stream.py", n): ("t",) for n in CHOSEN},
 )
+FIRST = next(mutants_of(PARTS["audit"]))
+# Of no other run of the campaign in this tree.
+NUMBER = 1_000_000
 OPTIONS = argparse.Namespace(seed=7, minutes=3.0)
 
 
@@ -79,3 +88,66 @@ def test_outcomes_of_several_threads_are_all_kept(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda each: kept.add(each, "killed"), many))
     assert Kept(tmp_path, resume=True).outcomes == {each.name: "killed" for each in many}
+
+
+def whole_suite(folder: Path, body: str) -> mutant_survey.Tests:
+    """A suite of one file, whose tests reach no mutant."""
+    (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_whole.py").write_text(body)
+    return mutant_survey.Tests(Suite(folder, (), ("tests",)), {}, {}, {})
+
+
+def outcome(folder: Path, body: str) -> tuple[str, Kept]:
+    """What a suite makes of a mutant that no surveyed test reaches."""
+    kept = Kept(folder, resume=False)
+    run({NUMBER: FIRST}, {"audit": whole_suite(folder, body)}, kept, end=math.inf, jobs=1)
+    return kept.outcomes[FIRST.name], kept
+
+
+FAILS_ALWAYS = """
+def test_that_passes(): pass
+def test_that_fails_always(): assert False
+"""
+FAILS_ON_A_MUTANT = """
+import os
+def test_that_notices(): assert os.environ["LLTM_MUTANT"] == "-1"
+"""
+FAILS_IN_COMPANY = """
+ran = []
+def test_that_passes(): ran.append(1)
+def test_that_fails_after_another(): assert not ran
+"""
+
+
+def test_what_fails_without_a_mutant_kills_none_and_is_named(tmp_path: Path) -> None:
+    found, kept = outcome(tmp_path, FAILS_ALWAYS)
+    assert found == "unreached all"
+    record = mutants.record(OPTIONS, {NUMBER: FIRST}, kept)
+    test = "tests/test_whole.py::test_that_fails_always"
+    assert record.not_run == (f"left out: {test}: it fails without a mutant",)
+    again = Kept(tmp_path, resume=True)
+    assert again.broken == {test: "audit"}
+
+
+def test_the_whole_suite_goes_on_after_what_fails_without_a_mutant(tmp_path: Path) -> None:
+    assert outcome(tmp_path, FAILS_ALWAYS + FAILS_ON_A_MUTANT)[0] == "killed"
+
+
+def test_what_fails_only_after_another_test_kills_none(tmp_path: Path) -> None:
+    assert outcome(tmp_path, FAILS_IN_COMPANY)[0] == "unreached all"
+
+
+def test_a_suite_that_a_mutant_keeps_from_being_imported_kills_it(tmp_path: Path) -> None:
+    body = "import os\nassert os.environ['LLTM_MUTANT'] == '-1'\ndef test_it(): pass\n"
+    assert outcome(tmp_path, body)[0] == "killed"
+
+
+def test_a_test_that_ends_the_process_kills_a_mutant(tmp_path: Path) -> None:
+    body = "import os\ndef test_it():\n  if os.environ['LLTM_MUTANT'] != '-1': os.abort()\n"
+    assert outcome(tmp_path, body)[0] == "killed"
+
+
+def test_every_reason_is_of_a_mutant_that_there_is() -> None:
+    names = {mutant.name for part in PARTS.values() for mutant in mutants_of(part)}
+    assert explained().keys() <= names

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import built
 import mutations
-from mutant_choice import digest
+from mutant_choice import BUILT, digest_of
 from record import ROOT
 from torch.utils import cpp_extension
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HOME = ROOT / "build" / "mutants"
 SITE = HOME / "op" / "site"
 TORCHPROOF = ROOT / "torchproof" / "src"
+# The packages that each suite is run on, without a mutant.
+UNCHANGED = {"op": SITE, "audit": TORCHPROOF}
 INCLUDED = f"-include {Path(__file__).with_name('mutant.h')}"
 
 
@@ -31,7 +33,7 @@ def build(chosen: dict[int, Mutant], *, resume: bool = False) -> dict[int, Mutan
         return chosen
     folder = HOME / "op"
     compiled = {number: m.name for number, m in chosen.items() if m.file.startswith("csrc")}
-    taken, fresh = folder / "taken.json", f"{digest()} {sorted(compiled.items())}"
+    taken, fresh = folder / "taken.json", f"{digest_of(BUILT)} {sorted(compiled.items())}"
     if resume and taken.is_file():
         document = json.loads(taken.read_text(encoding="utf-8"))
         if document["digest"] == fresh:
@@ -77,7 +79,7 @@ def packages(mutant: Mutant, number: int) -> Path:
     """A folder whose packages are those of a mutant."""
     if mutant.file.startswith("csrc"):
         return SITE
-    source = SITE if mutant.suite == "op" else TORCHPROOF
+    source = UNCHANGED[mutant.suite]
     folder = HOME / "python" / mutant.suite / str(number)
     shutil.rmtree(folder, ignore_errors=True)
     ignored = shutil.ignore_patterns("__pycache__", "lib", "csrc")

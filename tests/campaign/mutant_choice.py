@@ -18,11 +18,16 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from mutations import Mutant
 
 TABLE = Path(__file__).with_name("survivors.toml")
+# What the library is built from, and what an outcome in a suite depends on.
+BUILT = ("csrc", "lltm", "build_support")
+SOURCES = {"op": (*BUILT, "tests/op"), "audit": ("torchproof/src", "torchproof/tests")}
+# What is made of sources, beside them.
+MADE = ("__pycache__", "lib", "*.egg-info")
 
 
 @dataclass(frozen=True)
@@ -64,24 +69,36 @@ def choose(seed: int, parts: Iterable[Part], function: str = "") -> dict[int, Mu
     """The mutants of a seed, numbered; of all functions, or of one."""
     chosen: list[Mutant] = []
     for part in parts:
-        found = [
-            mutant
-            for pattern in part.sources
-            for path in sorted(ROOT.glob(pattern))
-            if path.suffix in (".h", ".cpp", ".inc", ".py")
-            for mutant in mutations.find(path, path.relative_to(ROOT).as_posix())
-            if function in ("", mutant.function) and not is_left_out(mutant)
-        ]
+        found = [mutant for mutant in mutants_of(part) if function in ("", mutant.function)]
         chosen += mutations.choose(found, part.count, seed)
     return dict(enumerate(chosen))
 
 
-def digest() -> str:
-    """Of all that an outcome depends on."""
-    files = [path for path in (ROOT / "csrc").rglob("*") if path.is_file()]
-    for folder in ("lltm", "tests/op", "torchproof/src/torchproof/audit", "torchproof/tests"):
-        files += (ROOT / folder).rglob("*.py")
+def mutants_of(part: Part) -> Iterator[Mutant]:
+    """Every one there is, but where the table says that nothing is mutated."""
+    for pattern in part.sources:
+        for path in sorted(ROOT.glob(pattern)):
+            if path.suffix in (".h", ".cpp", ".inc", ".py"):
+                found = mutations.find(path, path.relative_to(ROOT).as_posix())
+                yield from (mutant for mutant in found if not is_left_out(mutant))
+
+
+BUILT = ("csrc", "lltm", "build_support")
+MADE = ("__pycache__", "lib", "*.egg-info")
+SOURCES = {"op": (*BUILT, "tests/op"), "audit": ("torchproof/src", "torchproof/tests")}
+
+
+def digest(suite: str) -> str:
+    """Of all that an outcome in a suite depends on."""
+    return digest_of(SOURCES[suite])
+
+
+def digest_of(folders: Iterable[str]) -> str:
+    """Of the sources below some folders."""
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     hashed = hashlib.sha256()
     for path in sorted(files):
-        hashed.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+        name = path.relative_to(ROOT)
+        if not any(fnmatch(part, made) for part in name.parts for made in MADE):
+            hashed.update(name.as_posix().encode() + b"\0" + path.read_bytes())
     return hashed.hexdigest()

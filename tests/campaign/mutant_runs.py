@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from mutant_build import HOME, TORCHPROOF
-from record import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,9 +26,12 @@ SERVER.set_forkserver_preload(["__main__", "numpy", "pytest", "torch", "torch.te
 # Seconds of a run of the tests that reach a mutant, which it may make hang.
 LIMIT_S = 240.0
 TIMEOUT = 124
-# pytest's status where it cannot find what it is asked to run.
-NO_TESTS = 4
-SELECTED = "not subprocess and not compile and not distributed"
+# pytest's statuses where it cannot find what it is asked to run, and where nothing is left to run.
+NO_TESTS, NOTHING_LEFT = 4, 5
+# Files of a run: what pytest printed, and the tests that began.
+OUTPUT, BEGUN = "output.txt", "begun.txt"
+# The number of no mutant.
+UNDISTURBED = -1
 
 
 class NoTimeLeftError(Exception):
@@ -36,21 +39,63 @@ class NoTimeLeftError(Exception):
 
 
 @dataclass(frozen=True)
+class Suite:
+    """Tests of a part of the sources.
+
+    Attributes:
+        home: the folder of their pyproject.toml, where their names begin.
+        surveyed: the files that the survey runs; `whole`: everything there is.
+        selected: an expression of the markers of what the survey runs.
+    """
+
+    home: Path
+    surveyed: tuple[str, ...]
+    whole: tuple[str, ...]
+    selected: str = ""
+
+
+@dataclass(frozen=True)
 class Ended:
-    """A run of pytest: its status, TIMEOUT where it took too long, and what it printed."""
+    """A run of pytest.
+
+    Attributes:
+        code: its status, TIMEOUT where it took too long.
+        output: what it printed.
+        begun: the tests that began, in their order.
+    """
 
     code: int
     output: str
+    begun: tuple[str, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a test failed, or ended the process, or took too long."""
+        return self.code not in (0, NOTHING_LEFT)
 
 
-def arguments(tests: Iterable[str], path: Path, *options: str) -> list[str]:
-    """For pytest, to run tests on the packages of a folder."""
-    home = ROOT / "torchproof" if path == TORCHPROOF or "audit" in path.parts else ROOT
-    listed = HOME / "lists" / f"{hashlib.sha256(repr((path, tests)).encode()).hexdigest()[:16]}.txt"
+class Begun:
+    """A pytest plugin that notes each test as it begins, and leaves some out."""
+
+    def __init__(self, file: Path, left_out: frozenset[str]) -> None:
+        self._file, self._left_out = file, left_out
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid not in self._left_out]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(f"{nodeid}\n")
+
+
+def arguments(suite: Suite, tests: Iterable[str], *options: str) -> list[str]:
+    """For pytest, to run some tests of a suite."""
+    named = [str(suite.home / test) for test in tests]
+    listed = HOME / "lists" / f"{hashlib.sha256(repr(named).encode()).hexdigest()[:16]}.txt"
     listed.parent.mkdir(parents=True, exist_ok=True)
-    listed.write_text("\n".join(f"{home}/{test}" for test in tests), encoding="utf-8")
-    plain = ["-q", "-p", "no:cacheprovider", "--tb=line", "-c", str(home / "pyproject.toml")]
-    return [*plain, "--rootdir", str(home), *options, f"@{listed}"]
+    listed.write_text("\n".join(named), encoding="utf-8")
+    plain = ["-q", "-p", "no:cacheprovider", "--tb=line", "-c", str(suite.home / "pyproject.toml")]
+    return [*plain, "--rootdir", str(suite.home), *options, f"@{listed}"]
 
 
 def environment(path: Path) -> dict[str, str]:
@@ -58,54 +103,55 @@ def environment(path: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{path}{os.pathsep}{Path(__file__).parent}"}
 
 
-def run_forked(args: list[str], path: Path, number: int, limit: float) -> Ended:
-    """Run pytest on a mutant; what it has started ends with it."""
-    log = HOME / "logs" / f"{number}.txt"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    process = SERVER.Process(target=forked, args=(args, path, number, log))
-    process.start()
-    process.join(limit)
-    code = TIMEOUT if process.is_alive() else process.exitcode
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.join()
-    return Ended(code, log.read_text(encoding="utf-8", errors="replace"))
-
-
-def forked(args: list[str], path: Path, number: int, log: Path) -> None:
-    """Run pytest in this process, a copy of one that has torch imported."""
-    os.setsid()
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.environ.update(environment(path), LLTM_MUTANT=str(number))
-    os.chdir(path)
-    sys.path[:] = [str(path), *(folder for folder in sys.path if folder != str(TORCHPROOF))]
-    code = pytest.main(args)
-    sys.stdout.flush()
-    os._exit(code)
-
-
-def fails(
+def run_until_failure(
+    suite: Suite,
     tests: Iterable[str],
     path: Path,
     number: int,
     *,
     limit: float = LIMIT_S,
     end: float = math.inf,
-    hangs: bool = True,
-) -> bool:
-    """Whether a test fails on a mutant, or it ends the process, or they hang if that counts.
+    left_out: frozenset[str] = frozenset(),
+    options: tuple[str, ...] = (),
+) -> Ended:
+    """Run tests on a mutant until one fails; what they have started ends with them.
 
     Raises:
         NoTimeLeftError: the campaign's time was over first.
     """
-    selected = ("-m", SELECTED) if "tests/op" in next(iter(tests)) else ()
-    options = ("-x", "-p", "no:xdist", *selected)
+    args = arguments(suite, tests, "-x", "-p", "no:xdist", *options)
     left = max(end - time.monotonic(), 0)
-    done = run_forked(arguments(tests, path, *options), path, number, min(limit, left))
-    if done.code == TIMEOUT and left < limit:
+    with tempfile.TemporaryDirectory() as made:
+        notes = Path(made)
+        process = SERVER.Process(target=forked, args=(args, path, number, notes, left_out))
+        process.start()
+        process.join(min(limit, left))
+        code = TIMEOUT if process.is_alive() else process.exitcode
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+        output, begun = (read(notes / name) for name in (OUTPUT, BEGUN))
+    if code == TIMEOUT and left < limit:
         raise NoTimeLeftError
-    if done.code == NO_TESTS and "rror: " not in done.output:
-        raise SystemExit(f"mutant {number}: no test was run: {done.output[-2000:]}")
-    return done.code != 0 and (hangs or done.code != TIMEOUT)
+    if code == NO_TESTS and "rror: " not in output:
+        raise SystemExit(f"mutant {number}: no test was run: {output[-2000:]}")
+    return Ended(code, output, tuple(begun.splitlines()))
+
+
+def read(path: Path) -> str:
+    """What a run wrote, if it came to that."""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def forked(args: list[str], path: Path, number: int, notes: Path, left_out: frozenset[str]) -> None:
+    """Run pytest in this process, a copy of one that has torch imported."""
+    os.setsid()
+    file = os.open(notes / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.environ.update(environment(path), LLTM_MUTANT=str(number))
+    os.chdir(path)
+    sys.path[:] = [str(path), *(folder for folder in sys.path if folder != str(TORCHPROOF))]
+    code = pytest.main(args, plugins=[Begun(notes / BEGUN, left_out)])
+    sys.stdout.flush()
+    os._exit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -15,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import coverage
 from mutant_build import HOME
 from mutant_choice import digest
-from mutant_runs import LIMIT_S, SELECTED, arguments, environment, run_forked
+from mutant_runs import UNDISTURBED, Suite, arguments, environment, run_until_failure
 from record import ROOT
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FEW_OF_EACH, FEW = 2, 40
 # Of a file's tests beyond so many, the survey takes every fourth; a survivor meets all of them.
 MANY, EVERY = 120, 4
+SELECTED = "not subprocess and not compile and not distributed"
 OP = tuple(
     f"tests/op/test_{name}.py"
     for name in (
@@ -41,13 +42,17 @@ AUDIT = tuple(
     f"tests/test_{name}.py"
     for name in ("audit_against", "audit_cli", "audit_facts", "audit_hostile", "audit_rules")
 )
-SUITES = {"op": OP, "audit": AUDIT}
+SUITES = {
+    "op": Suite(ROOT, OP, ("tests/op",), SELECTED),
+    "audit": Suite(ROOT / "torchproof", AUDIT, ("tests",)),
+}
 
 
 @dataclass(frozen=True)
 class Tests:
-    """Which tests pass undisturbed, how long each takes, and what they reach."""
+    """Which tests of a suite pass undisturbed, how long each takes, and what they reach."""
 
+    suite: Suite
     seconds: dict[str, float]
     mutants: dict[int, tuple[str, ...]]
     lines: dict[tuple[str, int], tuple[str, ...]]
@@ -75,12 +80,14 @@ class Tests:
         return self.seconds.get(name, 0.0)
 
 
-def survey(name: str, path: Path, options: argparse.Namespace, end: float) -> Tests:
+def survey(
+    name: str, suite: Suite, path: Path, *, jobs: int, resume: bool = False, end: float = math.inf
+) -> Tests:
     """Run the tests undisturbed, and note what each reaches; nothing where the time is over."""
-    folder, ended = HOME / "reached" / name, f"{digest()} {path}"
+    folder, ended = HOME / "reached" / name, f"{digest(name)} {path} {suite.surveyed}"
     done = folder / "done"
-    if options.resume and done.is_file() and done.read_text(encoding="utf-8") == ended:
-        return read_survey(folder)
+    if resume and done.is_file() and done.read_text(encoding="utf-8") == ended:
+        return read_survey(suite, folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     measured = ("-m", "coverage", "run", f"--rcfile={ROOT / 'pyproject.toml'}")
@@ -89,25 +96,24 @@ def survey(name: str, path: Path, options: argparse.Namespace, end: float) -> Te
         "LLTM_REACHED_FOLDER": str(folder),
         "LLTM_REACHED_MANY": f"{MANY},{EVERY}",
     }
-    selected = SELECTED if name == "op" else ""
     plugins = ("-p", "reached", "-p", "keep_data")
-    how = arguments(SUITES[name], path, *plugins, "-m", selected, "-n", str(options.jobs))
+    how = arguments(suite, suite.surveyed, *plugins, "-m", suite.selected, "-n", str(jobs))
     try:
         subprocess.run(
             [sys.executable, *measured, "-m", "pytest", *how],
             cwd=path,
             env={**os.environ, **environment(path), **noted},
-            timeout=max(1.0, end - time.monotonic()),
+            timeout=None if end == math.inf else max(1.0, end - time.monotonic()),
             check=False,
         )
     except subprocess.TimeoutExpired:
         print(f"no time left to see which mutants the tests of {name} reach", flush=True)
-        return Tests({}, {}, {})
+        return Tests(suite, {}, {}, {})
     done.write_text(ended, encoding="utf-8")
-    return read_survey(folder)
+    return read_survey(suite, folder)
 
 
-def read_survey(folder: Path) -> Tests:
+def read_survey(suite: Suite, folder: Path) -> Tests:
     """What a survey has noted."""
     seconds: dict[str, float] = {}
     by_number: dict[int, list[str]] = collections.defaultdict(list)
@@ -125,6 +131,7 @@ def read_survey(folder: Path) -> Tests:
                 named = seconds if contexts == [""] else contexts
                 lines[_in_repository(file), line] |= {name for name in named if name in seconds}
     return Tests(
+        suite,
         seconds,
         {number: tuple(sorted(tests)) for number, tests in by_number.items()},
         {at: tuple(sorted(tests)) for at, tests in lines.items()},
@@ -148,15 +155,19 @@ def _in_repository(file: str) -> str:
 
 
 def check_undisturbed(tests: Tests, path: Path) -> None:
-    """What passed in the survey passes in a fork, too, or every mutant would seem killed.
+    """In a fork, too, what passed in the survey passes, and the whole suite can be collected.
+
+    Otherwise every mutant would seem killed.
 
     Raises:
         SystemExit: it does not, or nothing passed.
     """
     if not tests.seconds:
         raise SystemExit("no test passes without a mutant: see above")
-    done = run_forked(
-        arguments(tests.few(tests.seconds), path, "-x", "-p", "no:xdist"), path, -1, LIMIT_S
-    )
-    if done.code:
-        raise SystemExit(f"the tests fail without a mutant: {done.output[-3000:]}")
+    for names, options in (
+        (tests.few(tests.seconds), ()),
+        (tests.suite.whole, ("--collect-only",)),
+    ):
+        done = run_until_failure(tests.suite, names, path, UNDISTURBED, options=options)
+        if done.failed:
+            raise SystemExit(f"the tests fail without a mutant: {done.output[-3000:]}")

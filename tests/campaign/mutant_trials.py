@@ -10,19 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mutant_build import packages
-from mutant_choice import digest, explained
-from mutant_runs import LIMIT_S, NoTimeLeftError, fails
-from mutant_survey import SUITES, Tests
+from mutant_build import UNCHANGED, packages
+from mutant_choice import SOURCES, digest, explained
+from mutant_runs import LIMIT_S, UNDISTURBED, Ended, NoTimeLeftError, run_until_failure
+from mutations import suite_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from mutant_survey import Tests
     from mutations import Mutant
 
-# What is added to a run for each second that its tests take, and the limit of a run of all the
-# others, where one that takes longer says nothing.
+# What is added to a run for each second that its tests take; and the limit of a run of the whole,
+# after which the test that has not ended is tried alone.
 SLACK, WHOLE_LIMIT_S = 10.0, 1800.0
 
 
@@ -49,40 +50,87 @@ class Trial:
         others = [name for name in reaching if name not in few]
         return "killed" if self.fails(few) or (others and self.fails(others)) else "survived"
 
-    def fails(self, names: list[str]) -> bool:
-        """Whether one of these tests kills it."""
-        limit = LIMIT_S + SLACK * sum(map(self.tests.duration, names))
-        folder = packages(self.mutant, self.number)
-        return fails(names, folder, self.number, limit=limit, end=self.end)
+    def outlives_all(self, kept: Kept) -> bool:
+        """Whether no other test kills it either, of those that pass without a mutant."""
+        met = set(self.tests.reaching(self.number, self.mutant))
+        while True:
+            left_out = frozenset(met | kept.broken.keys())
+            ended = self.run(self.tests.suite.whole, limit=WHOLE_LIMIT_S, left_out=left_out)
+            if not ended.failed:
+                return True
+            if not ended.begun:  # it cannot be imported
+                return False
+            met.update(ended.begun)
+            suspect = ended.begun[-1]
+            if self.fails([suspect]):
+                if self.run([suspect], undisturbed=True).failed:
+                    kept.leave_out(suspect, self.mutant.suite)
+                else:
+                    return False
 
-    def outlives_all(self) -> bool:
-        """Whether no other test kills it either."""
-        every = SUITES[self.mutant.suite]
-        folder = packages(self.mutant, self.number)
-        limit = WHOLE_LIMIT_S
-        return not fails(every, folder, self.number, limit=limit, end=self.end, hangs=False)
+    def fails(self, names: Sequence[str]) -> bool:
+        """Whether one of these tests kills it."""
+        return self.run(names).failed
+
+    def run(
+        self,
+        names: Sequence[str],
+        *,
+        limit: float = 0.0,
+        left_out: frozenset[str] = frozenset(),
+        undisturbed: bool = False,
+    ) -> Ended:
+        """Run tests on it, or without it; by default for as long as they may take."""
+        allowed = limit or LIMIT_S + SLACK * sum(map(self.tests.duration, names))
+        if undisturbed:
+            number, path = UNDISTURBED, UNCHANGED[self.mutant.suite]
+        else:
+            number, path = self.number, packages(self.mutant, self.number)
+        suite = self.tests.suite
+        return run_until_failure(
+            suite, names, path, number, limit=allowed, end=self.end, left_out=left_out
+        )
 
 
 class Kept:
-    """Outcomes in a file, for a run that goes on; safe to share between threads."""
+    """What is known of mutants, in a file for a run that goes on; safe to share between threads.
+
+    Attributes:
+        outcomes: by the names of mutants.
+        broken: the tests that fail without a mutant, which say nothing of any, with their suites.
+    """
 
     def __init__(self, folder: Path, *, resume: bool) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "outcomes.json"
-        self._digest = digest()
+        self._digests = {suite: digest(suite) for suite in SOURCES}
         self._lock = threading.Lock()
         self.outcomes: dict[str, str] = {}
+        self.broken: dict[str, str] = {}
         if resume and self._file.is_file():
             document = json.loads(self._file.read_text(encoding="utf-8"))
-            if document["digest"] == self._digest:
-                self.outcomes = document["outcomes"]
+            same = [each for each, was in document["digests"].items() if was == self._digests[each]]
+            found, broken = document["outcomes"], document["broken"]
+            self.outcomes = {name: found[name] for name in found if suite_of(name) in same}
+            self.broken = {test: broken[test] for test in broken if broken[test] in same}
 
     def add(self, mutant: Mutant, outcome: str) -> None:
+        """Note a mutant's outcome."""
         with self._lock:
             self.outcomes[mutant.name] = outcome
-            document = {"digest": self._digest, "outcomes": self.outcomes}
-            made = self._file.with_suffix(".new")
-            made.write_text(json.dumps(document, indent=1), encoding="utf-8")
-            made.replace(self._file)
+            self._write()
+
+    def leave_out(self, test: str, suite: str) -> None:
+        """Note a test that fails without a mutant."""
+        with self._lock:
+            self.broken[test] = suite
+            self._write()
+
+    def _write(self) -> None:
+        document = {"digests": self._digests, "outcomes": self.outcomes, "broken": self.broken}
+        made = self._file.with_suffix(".new")
+        made.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        made.replace(self._file)
 
 
 def run(
@@ -100,7 +148,7 @@ def run(
         name = trial.mutant.name
         found = kept.outcomes.get(name)
         if found in ("survived", "unreached") and name not in explained():
-            kept.add(trial.mutant, f"{found} all" if trial.outlives_all() else "killed")
+            kept.add(trial.mutant, f"{found} all" if trial.outlives_all(kept) else "killed")
             print(f"{kept.outcomes[name]}, in the whole suite: {name}", flush=True)
 
     def try_one(step: Callable[[Trial], None], number: int, mutant: Mutant) -> None:

@@ -89,8 +89,8 @@ class Mutant:
 
     @property
     def suite(self) -> str:
-        """The tests that it is for: `audit`, or `op`."""
-        return "audit" if self.file.startswith("torchproof") else "op"
+        """The tests that it is for."""
+        return suite_of(self.file)
 
     @property
     def name(self) -> str:
@@ -101,6 +101,11 @@ class Mutant:
     def overlaps(self, other: Mutant) -> bool:
         """Whether both change the same bytes."""
         return self.file == other.file and self.start < other.end and other.start < self.end
+
+
+def suite_of(name: str) -> str:
+    """The tests that a source or a mutant is for: `audit`, or `op`."""
+    return "audit" if name.startswith("torchproof") else "op"
 
 
 def _short(code: str) -> str:
@@ -191,7 +196,8 @@ def _cxx_name(node: Node) -> str:
     while declarator is not None and declarator.type != "function_declarator":
         declarator = declarator.child_by_field_name("declarator")
     name = declarator.child_by_field_name("declarator") if declarator is not None else None
-    return _text(name) if name is not None else ""
+    # After a macro, the type that is returned is taken for a part of the name.
+    return _text(name).split()[-1] if name is not None else ""
 
 
 def _cxx_mutants(node: Node) -> Iterator[str]:
