@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FILES = sorted((GITHUB / "workflows").glob("*.yml"))
 CI = GITHUB / "workflows" / "ci.yml"
+NIGHTLY = GITHUB / "workflows" / "nightly.yml"
 SESSION = re.compile(r"nox -s ([\w-]+)")
 MATRIX = config.load()
 
@@ -69,6 +70,24 @@ class TestEveryWorkflow:
         for step in steps(path):
             if step.get("uses", "").startswith("actions/cache@"):
                 assert "hashFiles('matrix.toml'" in step["with"]["key"]
+
+
+def test_campaigns_take_another_seed_every_night() -> None:
+    runs = [step.get("run", "") for step in steps(NIGHTLY)]
+    tried = [run for run in runs if "--minutes" in run and "--prove" not in run]
+    assert {name for run in tried for name in SESSION.findall(run)} == {
+        *("fuzz", "sanitize", "faults", "mutants")
+    }
+    assert all('--seed "$GITHUB_RUN_NUMBER"' in run for run in tried), tried
+
+
+def test_the_lines_that_no_test_runs_are_kept_every_night() -> None:
+    kept = [
+        step["with"]["path"]
+        for step in jobs(NIGHTLY)["coverage"]["steps"]
+        if step.get("uses", "").startswith("actions/upload-artifact@")
+    ]
+    assert "build/coverage/missed.txt" in kept
 
 
 def test_one_action_has_one_commit() -> None:

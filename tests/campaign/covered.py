@@ -79,7 +79,8 @@ class Measured:
         part: of the project.
         lines: how many there are, with branches for Python; `covered`: how many of them run.
         missed: functions that were never entered; `missed_lines`: by file, the most first.
-        left_out: how many lines and branches are in sources that are not counted.
+        left_out: how many lines and branches are in sources that are not counted;
+            `left_out_covered`: how many of them run.
     """
 
     part: str
@@ -88,10 +89,21 @@ class Measured:
     missed: tuple[Function, ...]
     missed_lines: dict[str, list[int]]
     left_out: int = 0
+    left_out_covered: int = 0
 
     @property
     def percent(self) -> float:
-        return round(100 * self.covered / max(self.lines, 1), 1)
+        return share(self.covered, self.lines)
+
+    @property
+    def percent_of_all(self) -> float:
+        """Of what is not counted, too."""
+        return share(self.covered + self.left_out_covered, self.lines + self.left_out)
+
+
+def share(covered: int, lines: int) -> float:
+    """In percent."""
+    return round(100 * covered / max(lines, 1), 1)
 
 
 @dataclass(frozen=True)
@@ -185,19 +197,26 @@ def read_python(sources: Path = ROOT) -> list[Measured]:
         folder = "lltm/" if package == "lltm" else "torchproof/src/"
         mine = {name: file for name, file in files.items() if name.startswith(folder)}
         counted = {name: file for name, file in mine.items() if not away(name)}
-        left_out = sum(count(mine[name]["summary"]) for name in mine.keys() - counted.keys())
         if counted:
+            left_out = [mine[name]["summary"] for name in mine.keys() - counted.keys()]
             found.append(measured_python(package, counted, left_out))
     return found
 
 
-def count(summary: dict[str, int]) -> int:
+def count(summaries: list[dict[str, int]]) -> int:
     """Lines and branches."""
-    return summary["num_statements"] + summary["num_branches"]
+    return sum(each["num_statements"] + each["num_branches"] for each in summaries)
 
 
-def measured_python(package: str, files: dict[str, Any], left_out: int) -> Measured:
-    """A package's figures."""
+def count_covered(summaries: list[dict[str, int]]) -> int:
+    """Those that run."""
+    return sum(each["covered_lines"] + each["covered_branches"] for each in summaries)
+
+
+def measured_python(
+    package: str, files: dict[str, Any], left_out: list[dict[str, int]]
+) -> Measured:
+    """A package's figures, from coverage.py's of its files and of those that are not counted."""
     sums = [file["summary"] for file in files.values()]
     missed = [
         Function(name, function, entry["start_line"])
@@ -207,11 +226,12 @@ def measured_python(package: str, files: dict[str, Any], left_out: int) -> Measu
     ]
     return Measured(
         f"{package}, Python",
-        sum(map(count, sums)),
-        sum(each["covered_lines"] + each["covered_branches"] for each in sums),
+        count(sums),
+        count_covered(sums),
         tuple(missed),
         most_first({name: file["missing_lines"] for name, file in files.items()}),
-        left_out,
+        count(left_out),
+        count_covered(left_out),
     )
 
 
@@ -224,15 +244,17 @@ def most_first(missed: dict[str, list[int]]) -> dict[str, list[int]]:
 def read_cxx(bindings: tuple[str, ...]) -> Measured:
     """gcov's figures of the sources, once for all the times that each was compiled."""
     lines: dict[tuple[str, int], int] = {}
+    left_out: dict[tuple[str, int], int] = {}
     functions: dict[tuple[str, int], tuple[str, int]] = {}  # and their last lines
     for file in (file for binding in bindings for file in gcov(HOME / binding / "tree")):
         name = "csrc/" + os.path.normpath(file["file"].rpartition("csrc/")[2])
-        if not (ROOT / name).is_file() or away(name):
+        if not (ROOT / name).is_file():
             continue
+        counted = left_out if away(name) else lines
         for line in file["lines"]:
             at = (name, line["line_number"])
-            lines[at] = max(lines.get(at, 0), line["count"])
-        for function in file["functions"]:
+            counted[at] = max(counted.get(at, 0), line["count"])
+        for function in file["functions"] if counted is lines else ():
             functions[name, function["start_line"]] = (
                 function["demangled_name"],
                 function["end_line"],
@@ -244,11 +266,18 @@ def read_cxx(bindings: tuple[str, ...]) -> Measured:
         if not any(lines.get((file, line), 0) for line in range(first, last + 1))
     )
     by_file: dict[str, list[int]] = collections.defaultdict(list)
-    for (file, line), count in lines.items():
-        if not count:
+    for (file, line), times in lines.items():
+        if not times:
             by_file[file].append(line)
-    covered = sum(bool(count) for count in lines.values())
-    return Measured("C++", len(lines), covered, missed, most_first(by_file))
+    return Measured(
+        "C++",
+        len(lines),
+        sum(map(bool, lines.values())),
+        missed,
+        most_first(by_file),
+        len(left_out),
+        sum(map(bool, left_out.values())),
+    )
 
 
 def gcov(tree: Path) -> Iterator[dict[str, Any]]:
@@ -270,10 +299,19 @@ def away(file: str) -> Away | None:
     return next((row for row in matching if not row.needs or row.needs not in flags), None)
 
 
-def findings(measured: list[Measured]) -> list[str]:
-    """What is below the least, and what no reason is given for."""
+def findings(measured: list[Measured], ended: dict[str, int]) -> list[str]:
+    """Tests that failed, what is below the least, and what no reason is given for.
+
+    Args:
+        measured: the parts; ended: pytest's exit status, by the tests that ran.
+    """
     known = excuses()
     found = [
+        f"the tests of {tests} failed under the measurement (pytest's exit status {status})"
+        for tests, status in ended.items()
+        if status
+    ]
+    found += [
         f"{part.part}: {part.percent} % is covered, at least {LEAST:g} % must be"
         for part in measured
         if part.percent < LEAST
@@ -284,6 +322,16 @@ def findings(measured: list[Measured]) -> list[str]:
         for function in part.missed
         if not any(excuse.covers(function) for excuse in known)
     ]
+    return found
+
+
+def figures(measured: list[Measured]) -> dict[str, float]:
+    """Percentages without what is not counted, and with it."""
+    found = {f"{part.part} (%)": part.percent for part in measured}
+    for part in measured:
+        if part.left_out:
+            found[f"{part.part}, not counted"] = part.left_out
+            found[f"{part.part} with what is not counted (%)"] = part.percent_of_all
     return found
 
 
@@ -311,17 +359,18 @@ def write_missed(measured: list[Measured]) -> Path:
     return path
 
 
-def measure() -> list[Measured]:
-    """Build, and run the tests of both bindings and of torchproof."""
+def measure() -> tuple[list[Measured], dict[str, int]]:
+    """Build, and run the tests of both bindings and of torchproof; with pytest's exit statuses."""
+    selected = "not compile and not distributed"
     site = build("stable")
     op = [*of_op(STABLE), str(ROOT / "tests" / "test_cells_package.py"), *COUNTERS_ARE_WRITTEN]
-    ended = [run_tests(op, site, "not compile and not distributed")]
-    ended += [run_tests(of_op(KERNELS), site, LLTM_CPU_CAPABILITY=level) for level in LESSER]
-    ended.append(run_tests(of_op(NATIVE), build("native"), "not compile and not distributed"))
-    ended.append(run_tests([str(TORCHPROOF)], None))
-    if any(ended):
-        print("some tests failed under the measurement: see above")
-    return [*read_python(), read_cxx(("stable", "native"))]
+    ended = {"the stable binding": run_tests(op, site, selected)}
+    for level in LESSER:
+        variables = {"LLTM_CPU_CAPABILITY": level}
+        ended[f"the kernels of {level}"] = run_tests(of_op(KERNELS), site, **variables)
+    ended["the native binding"] = run_tests(of_op(NATIVE), build("native"), selected)
+    ended["torchproof"] = run_tests([str(TORCHPROOF)], None)
+    return [*read_python(), read_cxx(("stable", "native"))], ended
 
 
 def of_op(names: tuple[str, ...]) -> list[str]:
@@ -335,7 +384,7 @@ def prove() -> Proof:
     run_tests(of_op(("modules",)), site)
     # The planted function is in the copy alone.
     sources = HOME / "stable" / "tree"
-    listed = findings([*read_python(sources), read_cxx(("stable",))])
+    listed = findings([*read_python(sources), read_cxx(("stable",))], {})
     planted = [line for line in listed if "never_called" in line]
     falsely = [line for line in listed if " kernels()" in line or "lltm_cell " in line]
     print("\n".join(planted))
@@ -356,7 +405,7 @@ def main() -> int:
         proof = prove()
         print(proof.write(commit=options.record))
         return proof.exit_status
-    measured = measure()
+    measured, ended = measure()
     print(f"lines that no test runs: {write_missed(measured)}")
     record = Record(
         campaign="coverage",
@@ -364,12 +413,9 @@ def main() -> int:
         minutes=round((time.monotonic() - started) / 60, 1),
         cases=sum(part.lines for part in measured),
         unit="lines and branches",
-        findings=tuple(findings(measured)),
+        findings=tuple(findings(measured, ended)),
         not_run=tuple(explained(measured)),
-        figures={
-            **{f"{part.part} (%)": part.percent for part in measured},
-            **{f"{part.part}, not counted": part.left_out for part in measured if part.left_out},
-        },
+        figures=figures(measured),
     )
     print(
         "\n".join([*record.findings, str(record.figures), str(record.write(commit=options.record))])
