@@ -104,6 +104,19 @@ def test_a_library_without_python_is_no_fault_of_a_wheel_that_has_a_module_too(
     assert "python-tag" not in {result.rule for result in found["op/op.so"].failed}
 
 
+def test_a_library_that_cannot_be_read_is_named_beside_the_others(
+    library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built = wheel(library, "op-1.0-py3-none-linux_x86_64.whl")
+    with zipfile.ZipFile(built, "a") as archive:
+        archive.writestr("op/damaged.so", b"\x7fELF" + bytes(8))
+    assert main([str(built)]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("op/damaged.so") == 1
+    assert "op/op.so" in printed
+    assert ", 1 unreadable" in printed
+
+
 def test_json_is_the_twin_of_the_report(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(library), "--target", "2.10", "--json"]) == 0
     (report,) = json.loads(capsys.readouterr().out)

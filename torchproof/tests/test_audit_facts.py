@@ -135,6 +135,12 @@ def test_a_damaged_fat_binary_is_an_error() -> None:
         fatbin.read(BytesIO(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 128) + b"\x02\0"), [(0, 18)])
 
 
+def test_a_release_behind_the_gpu_programs_made_none_of_them() -> None:
+    stream = BytesIO(bytes(256) + b"Cuda compilation tools, release 12.4")
+    assert fatbin.read(stream, [(128, 128)]).releases == ()
+
+
+
 @pytest.mark.parametrize(
     "packing", [(), ("-Xfatbin", "-compress-all")], ids=["plain", "compressed"]
 )
