@@ -140,7 +140,6 @@ def test_a_release_behind_the_gpu_programs_made_none_of_them() -> None:
     assert fatbin.read(stream, [(128, 128)]).releases == ()
 
 
-
 @pytest.mark.parametrize(
     "packing", [(), ("-Xfatbin", "-compress-all")], ids=["plain", "compressed"]
 )
