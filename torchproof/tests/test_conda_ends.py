@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 MARK = "TORCHPROOF_TEST_CONDA"
 LIMIT_S = 60.0  # until it has workers
@@ -40,7 +40,16 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
     return holds()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C reaches what is started, though a shell runs this in the background without it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_its_workers_end_with_it(name: str, tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
