@@ -1,6 +1,7 @@
 """Bugs planted for `faults --prove`: `fault_plants.py BUG SCRIPT ARGS...`, or `BUG -m MODULE`.
 
 Each is a fault that torchproof does not survive; a name in BUGS is the kind that must find it.
+Imports are inside, so that a plant loads only what it changes before the program starts.
 """
 
 from __future__ import annotations
