@@ -85,6 +85,35 @@ def test_peepholes_add_the_cell_before_the_gates(scale: float) -> None:
     assert_equal(torch.stack(got), torch.tensor([new_h, new_c], dtype=F64))
 
 
+def test_the_slstm_is_that_of_its_paper() -> None:
+    """Beck et al.'s equations 8 to 13, which have no stabiliser, one number at a time."""
+
+    def sigmoid(x: float) -> float:
+        return 1 / (1 + math.exp(-x))
+
+    steps = [(0.3, -0.7, 1.1, 0.4), (-1.2, 2.0, -0.6, -0.3), (0.8, 0.1, 0.5, 1.7)]
+    c = n = 0.0
+    got = torch.zeros(4, dtype=F64)
+    for i, f, g, o in steps:
+        c = sigmoid(f) * c + math.exp(i) * math.tanh(g)
+        n = sigmoid(f) * n + math.exp(i)
+        z = torch.tensor([i, f, g, o], dtype=F64)
+        got = torch.stack(formulas.slstm(tuple(z), tuple(got)))
+        scaled = got[1:3] * got[3].exp()
+        assert_equal(got[0], torch.tensor(sigmoid(o) * c / n, dtype=F64))
+        assert_equal(scaled, torch.tensor([c, n], dtype=F64))
+
+
+@pytest.mark.parametrize("gates", [(1e3, 0.5), (0.5, 1e3), (0.5, -1e3), (1e3, -1e3)], ids=str)
+def test_no_gate_of_the_slstm_overflows(gates: tuple[float, float]) -> None:
+    """What the stabiliser is for: the exponential of 1000 is infinite, and of -1000 is zero."""
+    i, f, g, o = (torch.tensor(gate, dtype=F64) for gate in (*gates, 0.5, 0.25))
+    state = (torch.zeros((), dtype=F64),) * 4
+    for _ in range(3):
+        state = formulas.slstm((i, f, g, o), state)
+        assert_equal(state[0], torch.tanh(g) * torch.sigmoid(o))
+
+
 def sums(z, state):
     return (z[0].cumsum(0),)
 
