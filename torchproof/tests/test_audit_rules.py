@@ -252,3 +252,10 @@ def test_a_cuda_run_time_that_is_linked_in_counts_too(toolchain: Toolchain) -> N
     assert "cuda-runtime" in {finding.rule for finding in found.failed}
     # It is nobody else's: torch's own runtime may be of another release.
     assert [verdict.outcome for verdict in found.verdicts] == ["loads"]
+
+
+def test_the_libraries_of_torch_that_it_links_are_named(toolchain: Toolchain) -> None:
+    for linked, names in ((True, "libtorch_cpu.so, libtorch_cuda.so"), (False, "none")):
+        binary = Binary(None, torch_linked=linked, against=False)
+        (library,) = audited(toolchain, binary).libraries
+        assert [f.found for f in library.findings if f.rule == "torch-linked"] == [names]
