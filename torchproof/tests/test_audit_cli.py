@@ -194,6 +194,26 @@ def test_a_mistyped_option_is_refused(
 
 
 @pytest.mark.parametrize(
+    "ceilings", ["", ",", "glibc", "glibc=", "=2.28", "glib=2.28", "glibc=2.28,cxxabi", "2.28"]
+)
+def test_malformed_ceilings_are_refused(
+    ceilings: str, library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(library), "--ceilings", ceilings])
+    assert stopped.value.code == 2
+    assert f"{ceilings!r}: write NAME=VERSION,... with names out of cxxabi, glibc, glibcxx" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_ceiling_is_given_by_its_name(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(library), "--json", "--ceilings", "cxxabi=1.3.11,glibc=2.28,"])
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["policy"]["ceilings"] == {"glibc": "2.28", "glibcxx": None, "cxxabi": "1.3.11"}
+
+
+@pytest.mark.parametrize(
     ("name", "metadata", "torch"),
     [
         ("op-1.0+torch2.12-cp311-cp311-linux_x86_64.whl", "", "2.12"),
