@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import mmap
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cases
@@ -161,3 +164,30 @@ def test_saved_tensors_are_those_of_the_contract(op: str) -> None:
         assert actual.shape == fake.shape
         assert actual.stride() == fake.stride()
         assert actual.dtype == fake.dtype
+
+
+def resident_pages() -> int:
+    """Of the memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
+@pytest.mark.parametrize("op", OPS)
+def test_no_memory_is_kept_for_each_call(op: str) -> None:
+    """Forward and backward use over 1 MiB of room in a call, and have it again in the next."""
+    sizes = (4096, None) if op == "cell" else (512, 8)
+    case = cases.Case("many rows", sizes[0], 16, 16, steps=sizes[1])
+    leaves = case.arguments().leaves()
+    calls = 64
+
+    def call() -> None:
+        outputs = case.function(*leaves, backend="fused")
+        torch.autograd.grad(cases.loss(outputs), leaves.tensors())
+
+    for _ in range(8):
+        call()
+    before = resident_pages()
+    for _ in range(calls):
+        call()
+    kept = (resident_pages() - before) * mmap.PAGESIZE
+    assert kept < calls << 19, f"{kept / calls:.0f} bytes for a call"
