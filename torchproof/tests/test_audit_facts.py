@@ -285,15 +285,26 @@ def test_a_library_without_sections_is_read_as_the_loader_reads_it(
     assert found.facts.binding == "stable"
 
 
-def test_device_code_is_found_without_sections() -> None:
-    entry = struct.pack("<HHIQIIHHIIIQ", 2, 0x101, 64, 8, 0, 0, 1, 8, 90, 0, 0, 0x100011)
+def container(architecture: int) -> bytes:
+    """A fat binary of one GPU program."""
+    entry = struct.pack("<HHIQIIHHIIIQ", 2, 0x101, 64, 8, 0, 0, 1, 8, architecture, 0, 0, 0x100011)
     entry += bytes(16) + b"\x7fELF" + bytes(4)
-    container = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
+
+
+def test_device_code_is_found_without_sections() -> None:
     magic_by_chance = struct.pack("<I", 0xBA55ED50) + b"text"
-    data = b"code" * 9 + magic_by_chance + container + bytes(12) + container
+    data = b"code" * 9 + magic_by_chance + container(90) + bytes(12) + container(90)
     found = fatbin.search(BytesIO(data), len(data))
     assert found.images == (fatbin.Image("sm_90a", None),)
     assert found.releases == ()
+
+
+@pytest.mark.parametrize("padding", [0, 4, 12, 5000])
+def test_what_pads_fat_binaries_is_passed_over(padding: int) -> None:
+    data = container(80) + bytes(padding) + container(90) + bytes(padding)
+    found = fatbin.read(BytesIO(data), [(0, len(data))])
+    assert [image.name for image in found.images] == ["sm_80a", "sm_90a"]
 
 
 def lines(*command: str) -> list[list[str]]:

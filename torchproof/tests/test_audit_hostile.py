@@ -23,7 +23,7 @@ import pytest
 from conda_package_streaming.create import conda_builder
 from rich.console import Console
 from samples import GOOD, I686, METADATA, S390X, WHEEL, Kind, archive, small_elf
-from torchproof.audit import ArtifactError, audit, default_policy, render, unpack
+from torchproof.audit import ArtifactError, audit, default_policy, elf_file, render, unpack
 from torchproof.audit.__main__ import main
 from torchproof.audit.isolated import Auditor, Budget
 
@@ -356,3 +356,22 @@ def test_what_is_unpacked_is_limited(
     wheel = archive(folder / WHEEL, ("a.so", GOOD), ("b.so", GOOD))
     with pytest.raises(unpack.UnpackError, match=words):
         unpack.wheel(wheel, tmp_path / "out", re.compile(".*"), limits=limits)
+
+
+def test_the_names_of_symbols_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "ext.so"
+    library.write_bytes(small_elf(Kind(62), undefined="PyErr_Clear"))
+    monkeypatch.setattr(elf_file, "MOST_NAME_BYTES", len("PyErr_Clear"))
+    assert audit(library).libraries
+    monkeypatch.setattr(elf_file, "MOST_NAME_BYTES", len("PyErr_Clear") - 1)
+    with pytest.raises(ArtifactError, match="the names of its symbols are over 10 bytes"):
+        audit(library)
+
+
+def test_a_narrow_terminal_cuts_nothing_off(tmp_path: Path) -> None:
+    library, name = tmp_path / "ext.so", 60 * "x"
+    library.write_bytes(small_elf(Kind(62), undefined=f"_ZN3c10{len(name)}{name}Ev"))
+    screen = io.StringIO()
+    render(audit(library), Console(file=screen, width=60))
+    assert f"c10::{name}" in screen.getvalue().replace("\n", "").replace(" ", "")
+    assert "…" not in screen.getvalue()
