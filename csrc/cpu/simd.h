@@ -43,6 +43,54 @@ LLTM_INLINE To bit_cast(From from) {
   return (To)from;
 }
 
+// The larger and the smaller of two: the second, where they are equal or one is a NaN. One
+// instruction on x86-64, which compilers do not find for a comparison and a choice of vectors.
+#if defined(__x86_64__) && LLTM_VECTOR_BYTES == 64
+LLTM_INLINE VFloat larger(VFloat x, VFloat y) {
+  return (VFloat)_mm512_max_ps((__m512)x, (__m512)y);
+}
+LLTM_INLINE VFloat smaller(VFloat x, VFloat y) {
+  return (VFloat)_mm512_min_ps((__m512)x, (__m512)y);
+}
+LLTM_INLINE VDouble larger(VDouble x, VDouble y) {
+  return (VDouble)_mm512_max_pd((__m512d)x, (__m512d)y);
+}
+LLTM_INLINE VDouble smaller(VDouble x, VDouble y) {
+  return (VDouble)_mm512_min_pd((__m512d)x, (__m512d)y);
+}
+#elif defined(__x86_64__) && LLTM_VECTOR_BYTES == 32
+LLTM_INLINE VFloat larger(VFloat x, VFloat y) {
+  return (VFloat)_mm256_max_ps((__m256)x, (__m256)y);
+}
+LLTM_INLINE VFloat smaller(VFloat x, VFloat y) {
+  return (VFloat)_mm256_min_ps((__m256)x, (__m256)y);
+}
+LLTM_INLINE VDouble larger(VDouble x, VDouble y) {
+  return (VDouble)_mm256_max_pd((__m256d)x, (__m256d)y);
+}
+LLTM_INLINE VDouble smaller(VDouble x, VDouble y) {
+  return (VDouble)_mm256_min_pd((__m256d)x, (__m256d)y);
+}
+#elif defined(__x86_64__)
+LLTM_INLINE VFloat larger(VFloat x, VFloat y) { return (VFloat)_mm_max_ps((__m128)x, (__m128)y); }
+LLTM_INLINE VFloat smaller(VFloat x, VFloat y) { return (VFloat)_mm_min_ps((__m128)x, (__m128)y); }
+LLTM_INLINE VDouble larger(VDouble x, VDouble y) {
+  return (VDouble)_mm_max_pd((__m128d)x, (__m128d)y);
+}
+LLTM_INLINE VDouble smaller(VDouble x, VDouble y) {
+  return (VDouble)_mm_min_pd((__m128d)x, (__m128d)y);
+}
+#else
+template <class V>
+LLTM_INLINE V larger(V x, V y) {
+  return x > y ? x : y;
+}
+template <class V>
+LLTM_INLINE V smaller(V x, V y) {
+  return x < y ? x : y;
+}
+#endif
+
 // 16-bit types ------------------------------------------------------------------------------------
 
 LLTM_INLINE VFloat widen(VShort bits, BFloat16) {

@@ -69,12 +69,18 @@ struct Constants<double> {
                                     1.479819860511658591e-01};
 };
 
+// Pairs of terms by Horner in the square, each of which waits for half as many before it, and last
+// the constant term, so that nothing is rounded off more than by Horner in x.
 template <class T, int N, class V>
 LLTM_INLINE V polynomial(const T (&coefficients)[N], V x) {
+  const V square = x * x;
   V sum = broadcast(coefficients[N - 1]);
+  if constexpr (N % 2 == 1) sum = sum * x + coefficients[N - 2];
 #pragma GCC unroll 16
-  for (int i = N - 2; i >= 0; --i) sum = sum * x + coefficients[i];
-  return sum;
+  for (int i = N / 2 * 2 - 3; i > 0; i -= 2) {
+    sum = sum * square + (coefficients[i + 1] * x + coefficients[i]);
+  }
+  return sum * x + coefficients[0];
 }
 
 // exp(x) = 2^n (1 + r + tail), with n an integer, |r| <= ln(2) / 2 and tail = expm1(r) - r.
@@ -102,14 +108,14 @@ LLTM_INLINE V lifted_power_of_two(I n) {
   return bit_cast<V>((n + (C::kBias + C::kLift)) << C::kMantissa);
 }
 
-// A NaN compares false and so passes through.
+// A NaN passes through.
 template <class T, class V>
 LLTM_INLINE V clamp_low(V x, T low) {
-  return x < low ? broadcast(low) : x;
+  return larger(broadcast(low), x);
 }
 template <class T, class V>
 LLTM_INLINE V clamp_high(V x, T high) {
-  return x > high ? broadcast(high) : x;
+  return smaller(broadcast(high), x);
 }
 
 // For x <= 0 (or NaN): exp(x) and expm1(x), subnormal results included.
@@ -191,7 +197,7 @@ LLTM_INLINE V quotient_of(const Exact<V>& above, const Exact<V>& below) {
   return quotient + remainder * (T(1.457) - T(0.5) * below.value);
 }
 
-// expm1(x) / 2^n less 1 / 2^n - 1, and 2^n, for x <= 0 (or NaN).
+// expm1(x) / 2^n less 1 / 2^n - 1, and 2^n, for x from kLowest to 0 (or NaN).
 template <class V>
 struct ScaledExp {
   Exact<V> q;
@@ -200,14 +206,14 @@ struct ScaledExp {
 
 template <class T, class V>
 LLTM_INLINE ScaledExp<V> scaled_exp(V x) {
-  const auto [n, r, tail] = reduce<T>(clamp_low(x, Constants<T>::kLowest));
+  const auto [n, r, tail] = reduce<T>(x);
   return {exact_sum(r, tail), lifted_power_of_two<T>(n) * Constants<T>::kUnlift};
 }
 
 // 1 / (1 + exp(-x)) as a quotient of 1 or e by 1 + e, where e = exp(-|x|) cannot overflow.
 template <class T, class V>
 LLTM_INLINE V sigmoid_of(V x) {
-  const auto [q, scale] = scaled_exp<T>(negative(x));
+  const auto [q, scale] = scaled_exp<T>(clamp_low(negative(x), Constants<T>::kLowest));
   const auto significand = exact_sum(broadcast(T(1)), q.value);
   const V e = significand.value * scale;
   const V e_low = (significand.low + q.low) * scale;
