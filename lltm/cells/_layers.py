@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ def backward_in_time(run: Run) -> Run:
         reset = arguments.reset
         if reset is not None:
             reset = torch.cat([reset[1:], torch.zeros_like(reset[:1])]).flip(0)
-        output, last = run(replace(arguments, input=arguments.input.flip(0), reset=reset))
+        output, last = run(arguments._replace(input=arguments.input.flip(0), reset=reset))
         return output.flip(0), last
 
     return backward
@@ -65,7 +65,7 @@ class Packed:
                 rows = part.shape[1]
                 if rows < state.shape[1]:
                     ended.append(state[:, rows:])
-                output, state = run(replace(arguments, input=part, states=state[:, :rows]))
+                output, state = run(arguments._replace(input=part, states=state[:, :rows]))
                 outputs.append(output.flatten(0, 1))
             return torch.cat(outputs), torch.cat([state, *reversed(ended)], dim=1)
 
@@ -79,7 +79,7 @@ class Packed:
             for part in reversed(self.split(arguments.input)):
                 joining = arguments.states[:, state.shape[1] : part.shape[1]]
                 states = torch.cat([state, joining], dim=1)
-                output, state = run(replace(arguments, input=part, states=states))
+                output, state = run(arguments._replace(input=part, states=states))
                 outputs.append(output.flatten(0, 1))
             return torch.cat(outputs[::-1]), state
 

@@ -22,6 +22,9 @@ from lltm.cells._run import run
 
 States = tuple[Tensor, ...]
 """One tensor a state, the hidden state first."""
+# Torch's annotation says that they return nothing.
+_unbind_copy: Any = torch.unbind_copy
+_split_copy: Any = torch.split_copy
 
 
 def _reset(module: nn.Module, state_size: int) -> None:
@@ -62,14 +65,16 @@ def _check_states(name: str, cell: Definition, states: object, shape: Sequence_[
 
 def _owned(states: Tensor) -> States:
     """Tensors of their own: views of one can neither be detached nor written in place."""
-    return tuple(state.clone() for state in states.unbind(0))
+    return tuple(_unbind_copy(states))
 
 
 def _by_state(last: Sequence_[Tensor]) -> States:
     """``[N, B, S]`` of each layer and direction, as ``[L * D, B, S]`` of each state."""
     if last[0].shape[0] == 1:
         return (torch.cat(tuple(last)) if len(last) > 1 else last[0],)
-    return _owned(torch.stack(tuple(last), 1) if len(last) > 1 else last[0].unsqueeze(1))
+    if len(last) == 1:
+        return tuple(_split_copy(last[0], 1))
+    return _owned(torch.stack(tuple(last), 1))
 
 
 class Cell(nn.Module):

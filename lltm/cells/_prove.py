@@ -249,7 +249,7 @@ def opcheck(cell: Definition, device: str = "cpu") -> str:
         if each is not None:
             each.requires_grad_()
     op = getattr(torch.ops, namespace).sequence.default
-    return ", ".join(torch.library.opcheck(op, given.in_order()))
+    return ", ".join(torch.library.opcheck(op, tuple(given)))
 
 
 def compiles(cell: Definition, device: str = "cpu") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ def run(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
     namespace = _kernels.namespace(definition, device) if device in KERNELS else None
     if namespace is None:
         return _reference.sequence(definition, arguments)
-    results: tuple[Tensor, Tensor] = _op(namespace)(*arguments.in_order())
+    results: tuple[Tensor, Tensor] = _op(namespace)(*arguments)
     return results
 
 
@@ -52,8 +51,7 @@ def _direct(namespace: str) -> Callable[..., Any]:
 def autocast(arguments: Arguments, device: str) -> Arguments:
     """Cast as torch does for its own recurrent cells."""
     input, weights, bias, states, reset_state = ops.autocast_arguments(device, arguments.tensors())
-    return replace(
-        arguments,
+    return arguments._replace(
         input=input,
         weights=weights,
         bias=bias,

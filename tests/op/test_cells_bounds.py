@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import replace
 
 import pytest
 import torch
@@ -34,7 +33,7 @@ def bounds(name: str, library: ctypes.CDLL, arguments: Arguments) -> CellBounds:
 def given(name: str, dtype: torch.dtype, sizes: tuple[int, ...], reset: bool) -> Arguments:
     arguments = Problem(CELLS[name], *sizes, dtype).arguments(reset)
     scalars = tuple(float(torch.tensor(scalar)) for scalar in arguments.scalars)
-    return replace(arguments, scalars=scalars)  # as float32 has them
+    return arguments._replace(scalars=scalars)  # as float32 has them
 
 
 def over_the_range(name: str, dtype: torch.dtype) -> Arguments:
@@ -47,8 +46,7 @@ def over_the_range(name: str, dtype: torch.dtype) -> Arguments:
     sign = torch.randn(arguments.input.shape, generator=generator).sign()
     powers = 12 * torch.rand(arguments.input.shape, generator=generator) - 7
     assert arguments.bias is not None
-    return replace(
-        arguments,
+    return arguments._replace(
         input=(sign * powers.exp2()).to(dtype),
         weights=torch.cat([torch.zeros(count, 1), torch.eye(count)], 1).to(dtype),
         bias=torch.zeros_like(arguments.bias),
@@ -98,5 +96,5 @@ def test_bounds_notice_one_term_that_is_missing(
     allowed, _ = bounds(name, library, arguments).forward()
     without = arguments.input.clone()
     without[..., -1] = 0
-    found = of_kernels(CELLS[name])(replace(arguments, input=without))
+    found = of_kernels(CELLS[name])(arguments._replace(input=without))
     assert all(share(a, b) > 1 for a, b in zip(found, allowed, strict=True))

@@ -85,8 +85,8 @@ def test_the_op_of_a_cell_refuses_shapes(argument: str, shape: tuple[int, ...], 
     """On meta tensors, where no kernel looks at them; the GRU's weights are [60, 27]."""
     given = Problem(CELLS["gru"]).arguments()
     bad = torch.zeros(shape, dtype=torch.bool if argument == "reset" else torch.float64)
-    broken = dataclasses.replace(given, **{argument: bad})
-    meta = [value.to("meta") if hasattr(value, "to") else value for value in broken.in_order()]
+    broken = given._replace(**{argument: bad})
+    meta = [value.to("meta") if hasattr(value, "to") else value for value in broken]
     op = getattr(torch.ops, str(_kernels.namespace(CELLS["gru"]))).sequence
     with pytest.raises(RuntimeError, match=re.escape(message)):
         op(*meta)

@@ -103,7 +103,7 @@ def test_kernels_of_random_steps(size: Size) -> None:
         for heads in (1, 2, 4):
             with_heads = dataclasses.replace(cell, heads=heads)
             given_ = Problem(with_heads, steps=4, batch=3, features=3, state=12).arguments()
-            given_ = dataclasses.replace(given_, scalars=scalars)
+            given_ = given_._replace(scalars=scalars)
             found = results(lambda each, of=with_heads: run(of, each), given_)
             right = results(lambda each, of=with_heads: _reference.sequence(of, each), given_)
             torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9, msg=str(program))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 import torch
@@ -94,7 +93,7 @@ def test_the_raw_forward_has_no_forward_mode(name: str) -> None:
     op = getattr(torch.ops, str(_kernels.namespace(CELLS[name]))).sequence_forward.default
 
     def forward(weights: Tensor) -> Tensor:
-        output: Tensor = op(*replace(arguments, weights=weights).in_order())[0]
+        output: Tensor = op(*arguments._replace(weights=weights))[0]
         return output
 
     with pytest.raises(
@@ -107,7 +106,7 @@ def test_a_meta_tensor_among_others_is_refused(name: str) -> None:
     """Torch would compute nothing, and return memory as it finds it."""
     arguments = Problem(CELLS[name], steps=3, batch=2, features=3, state=4).arguments(reset=True)
     ops = getattr(torch.ops, str(_kernels.namespace(CELLS[name])))
-    given = arguments.in_order()
+    given = tuple(arguments)
     output, last, *saved = ops.sequence_forward(*given)
     grads = torch.ones_like(output), torch.ones_like(last)
     all_needed = [True] * 5

@@ -66,7 +66,7 @@ def reference(cell: Definition, arguments: list[Any]) -> tuple[Tensor, ...]:
     """With as many heads as the weights have."""
     given = Arguments(*arguments)
     if given.bias is not None:
-        given = replace(given, bias=given.bias.flatten())
+        given = given._replace(bias=given.bias.flatten())
     width = given.weights.shape[1] - given.input.shape[2]
     heads = given.states.shape[2] // width if width else 1
     return _reference.sequence(replace(cell, heads=heads), given)
