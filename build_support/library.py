@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).absolute().parent.parent
 X86 = platform.machine().lower() in ("x86_64", "amd64")
+ARM = platform.machine().lower() in ("aarch64", "arm64")
 WINDOWS = sys.platform == "win32"
 # As lltm._library.NAMES has them.
 LIBRARIES = {"linux": "liblltm.so", "darwin": "liblltm.dylib", "win32": "lltm.dll"}
@@ -31,9 +32,10 @@ LIBRARY = LIBRARIES.get(sys.platform, LIBRARIES["linux"])
 # As lltm._library.CUDA_NAME has it.
 CUDA_LIBRARY = "liblltm_cuda.so"
 COMPILED_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]
-# Those of the processors that multiply bfloat16 in tiles are avx512's beside them.
-TILES = X86 and sys.platform == "linux"
-INSTRUCTION_SETS = [*COMPILED_SETS, *(["avx512_bf16", "amx"] if TILES else [])]
+# Those of the processors that multiply bfloat16 in tiles are in the file of the strongest.
+_TILED = ["avx512_bf16", "amx"] if X86 else ["neon_bf16"] if ARM else []
+TILED_SETS = _TILED if sys.platform == "linux" else []
+INSTRUCTION_SETS = [*COMPILED_SETS, *TILED_SETS]
 
 BINDING_SOURCES = {
     "stable": ["csrc/stable/binding.cpp"],
@@ -44,7 +46,7 @@ COMMON_SOURCES = ["csrc/host/single_threaded.cpp"]
 CPU_SOURCES = [
     "csrc/cpu/kernels.cpp",
     *(f"csrc/cpu/kernels_{name}.cpp" for name in COMPILED_SETS),
-    *(["csrc/cpu/amx.cpp", "csrc/cpu/bf16_dot.cpp"] if TILES else []),
+    *(["csrc/cpu/amx.cpp", "csrc/cpu/bf16_dot.cpp"] if TILED_SETS else []),
 ]
 
 

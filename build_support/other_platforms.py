@@ -48,10 +48,10 @@ class Target:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What is compiled there; amx.cpp and bf16_dot.cpp are for Linux on x86-64 alone."""
+        """What is compiled there; amx.cpp is for Linux on x86-64 alone, and empty elsewhere."""
         kernels = (f"csrc/cpu/kernels_{name}.cpp" for name in self.sets)
         common = (*library.BINDING_SOURCES["stable"], *library.COMMON_SOURCES)
-        return (*common, "csrc/cpu/kernels.cpp", *kernels)
+        return (*common, "csrc/cpu/kernels.cpp", "csrc/cpu/bf16_dot.cpp", *kernels)
 
 
 GLIBC = ("generic-glibc", "aarch64-linux-any", "any-linux-any")

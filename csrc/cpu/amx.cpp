@@ -2,7 +2,7 @@
 // the kernels that call them.
 #include "bf16_tiles.h"
 
-#if defined(LLTM_BF16_TILES)
+#if defined(LLTM_BF16_TILES) && defined(__x86_64__)
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>

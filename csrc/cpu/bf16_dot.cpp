@@ -3,51 +3,90 @@
 #include "bf16_tiles.h"
 
 #if defined(LLTM_BF16_TILES)
+#if defined(__x86_64__)
 #include <immintrin.h>
+#define LLTM_DOT_TARGET __attribute__((target("avx512f,avx512bf16")))
+#else
+#include <arm_neon.h>
+#include <sys/auxv.h>
+#if defined(__clang__)
+#define LLTM_DOT_TARGET __attribute__((target("bf16")))
+#else
+#define LLTM_DOT_TARGET __attribute__((target("arch=armv8.2-a+bf16")))
+#endif
+#endif
 
 #include <algorithm>
 #include <cstring>
-
-#define LLTM_DOT_TARGET __attribute__((target("avx512f,avx512bf16")))
 
 namespace lltm::cpu::bf16 {
 namespace {
 
 // Rows whose sums, with those of kColumnTiles columns, leave registers for the operands.
 constexpr int64_t kDotRows = 8;
+// Whole tiles that hold them.
+constexpr int64_t kBlockRows = std::max(kRows, kDotRows);
+
+#if defined(__x86_64__)
+using Sums = __m512;
+using Pairs = __m512bh;
+LLTM_DOT_TARGET inline Sums zeros() { return _mm512_setzero_ps(); }
+LLTM_DOT_TARGET inline Sums load_sums(const float* from) { return _mm512_loadu_ps(from); }
+LLTM_DOT_TARGET inline void store_sums(float* to, Sums sums) { _mm512_storeu_ps(to, sums); }
+LLTM_DOT_TARGET inline Pairs load_pairs(const BFloat16* from) {
+  return (Pairs)_mm512_loadu_si512(from);
+}
+LLTM_DOT_TARGET inline Pairs broadcast_pair(int32_t pair) { return (Pairs)_mm512_set1_epi32(pair); }
+LLTM_DOT_TARGET inline Sums add_dot(Sums sums, Pairs a, Pairs b) {
+  return _mm512_dpbf16_ps(sums, a, b);
+}
+#else
+using Sums = float32x4_t;
+using Pairs = bfloat16x8_t;
+LLTM_DOT_TARGET inline Sums zeros() { return vdupq_n_f32(0); }
+LLTM_DOT_TARGET inline Sums load_sums(const float* from) { return vld1q_f32(from); }
+LLTM_DOT_TARGET inline void store_sums(float* to, Sums sums) { vst1q_f32(to, sums); }
+LLTM_DOT_TARGET inline Pairs load_pairs(const BFloat16* from) {
+  return vreinterpretq_bf16_u16(vld1q_u16(&from->bits));
+}
+LLTM_DOT_TARGET inline Pairs broadcast_pair(int32_t pair) {
+  return vreinterpretq_bf16_s32(vdupq_n_s32(pair));
+}
+LLTM_DOT_TARGET inline Sums add_dot(Sums sums, Pairs a, Pairs b) { return vbfdotq_f32(sums, a, b); }
+#endif
 
 // The elements 2 i and 2 i + 1 of a row, for every lane.
-LLTM_DOT_TARGET inline __m512bh broadcast_pair(const BFloat16* row, int64_t i) {
+LLTM_DOT_TARGET inline Pairs broadcast_pair(const BFloat16* row, int64_t i) {
   int32_t pair;
   std::memcpy(&pair, row + 2 * i, sizeof pair);
-  return (__m512bh)_mm512_set1_epi32(pair);
+  return broadcast_pair(pair);
 }
 
 template <int Rows, int Columns>
 LLTM_DOT_TARGET void multiply_rows(const Product& of, const BFloat16* a, float* c) {
-  __m512 sums[Rows][Columns];
+  Sums sums[Rows][Columns];
 #pragma GCC unroll 8
   for (int row = 0; row < Rows; ++row) {
 #pragma GCC unroll 3
     for (int column = 0; column < Columns; ++column) {
-      sums[row][column] = of.add ? _mm512_loadu_ps(c + row * of.c_row_stride + column * kRows)
-                                 : _mm512_setzero_ps();
+      sums[row][column] = of.add ? load_sums(c + row * of.c_row_stride + column * kRows) : zeros();
     }
   }
   const BFloat16* b = of.b;
   for (int64_t k = 0; k < of.depth; ++k, a += of.a_depth, b += of.b_depth) {
     for (int64_t pair = 0; pair < kRows; ++pair) {
-      __m512bh columns[Columns];
+      Pairs columns[Columns];
 #pragma GCC unroll 3
       for (int column = 0; column < Columns; ++column) {
-        columns[column] = (__m512bh)_mm512_loadu_si512(b + column * of.b_tile + pair * kDepth);
+        columns[column] = load_pairs(b + column * of.b_tile + pair * kDepth);
       }
 #pragma GCC unroll 8
       for (int row = 0; row < Rows; ++row) {
-        const __m512bh x = broadcast_pair(a + row * of.a_row_stride, pair);
+        const BFloat16* line = a + row / kRows * of.a_tile + row % kRows * of.a_row_stride;
+        const Pairs x = broadcast_pair(line, pair);
 #pragma GCC unroll 3
         for (int column = 0; column < Columns; ++column) {
-          sums[row][column] = _mm512_dpbf16_ps(sums[row][column], columns[column], x);
+          sums[row][column] = add_dot(sums[row][column], columns[column], x);
         }
       }
     }
@@ -56,7 +95,7 @@ LLTM_DOT_TARGET void multiply_rows(const Product& of, const BFloat16* a, float* 
   for (int row = 0; row < Rows; ++row) {
 #pragma GCC unroll 3
     for (int column = 0; column < Columns; ++column) {
-      _mm512_storeu_ps(c + row * of.c_row_stride + column * kRows, sums[row][column]);
+      store_sums(c + row * of.c_row_stride + column * kRows, sums[row][column]);
     }
   }
 }
@@ -69,11 +108,11 @@ struct OfRows {
       multiply_rows<7, Columns>, multiply_rows<8, Columns>};
 };
 
-// Rows in pieces of nearly the same size, within a tile each.
+// Rows in pieces of nearly the same size, within whole tiles each.
 template <int Columns>
 void multiply_columns(const Product& of) {
-  for (int64_t first = 0; first < of.rows; first += kRows) {
-    const int64_t rows = std::min(kRows, of.rows - first);
+  for (int64_t first = 0; first < of.rows; first += kBlockRows) {
+    const int64_t rows = std::min(kBlockRows, of.rows - first);
     const int64_t pieces = (rows + kDotRows - 1) / kDotRows;
     for (int64_t piece = 0; piece < pieces; ++piece) {
       const int64_t from = rows * piece / pieces, count = rows * (piece + 1) / pieces - from;
@@ -86,7 +125,14 @@ void multiply_columns(const Product& of) {
 
 }  // namespace
 
+#if defined(__x86_64__)
 bool DotProducts::permitted() { return __builtin_cpu_supports("avx512bf16"); }
+#else
+bool DotProducts::permitted() {
+  constexpr unsigned long kBf16 = 1ul << 14;  // HWCAP2_BF16 of asm/hwcap.h
+  return getauxval(AT_HWCAP2) & kBf16;
+}
+#endif
 
 void DotProducts::multiply(const Product& of) {
   static constexpr void (*kProducts[kColumnTiles])(const Product&) = {

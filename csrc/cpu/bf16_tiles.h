@@ -1,21 +1,30 @@
-// Products of whole tiles of bfloat16, by what x86 processors have for them: tile instructions
-// (AMX) or dot products of pairs (AVX512-BF16).
+// Products of whole tiles of bfloat16, by what processors have for them: tile instructions (AMX) or
+// dot products of pairs (AVX512-BF16, NEON's BFDOT).
 #pragma once
 
 #include <cstdint>
 
 #include "types.h"
 
-// The permission to use tiles is Linux's to grant; older compilers do not know them.
-#if defined(__x86_64__) && defined(__linux__) && \
+// The permission to use tiles, and what an Arm processor has, is Linux's to tell; older compilers
+// do not know the instructions.
+#if defined(__linux__) && defined(__x86_64__) && \
     (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define LLTM_BF16_TILES 1
+#elif defined(__linux__) && defined(__aarch64__) && \
+    (defined(__clang__) ? __clang_major__ >= 16 : __GNUC__ >= 10)
 #define LLTM_BF16_TILES 1
 #endif
 
 namespace lltm::cpu::bf16 {
 
-// A tile has kRows rows of 64 bytes: of kDepth bfloat16 or of kRows floats.
-constexpr int64_t kRows = 16, kDepth = 32, kElements = kRows * kDepth;
+// A tile has kRows rows of a vector's bytes: of kDepth bfloat16 or of kRows floats.
+#if defined(__aarch64__)
+constexpr int64_t kRows = 4;
+#else
+constexpr int64_t kRows = 16;
+#endif
+constexpr int64_t kDepth = 2 * kRows, kElements = kRows * kDepth;
 // Rows, and tiles of columns, that one call multiplies, at most.
 constexpr int64_t kMaxRows = 2 * kRows;
 constexpr int kColumnTiles = 3;
@@ -37,6 +46,7 @@ struct Product {
   bool add;
 };
 
+#if defined(__x86_64__)
 // By tile instructions, which multiply whole tiles: a and c have rows up to a multiple of kRows.
 struct TileInstructions {
   static constexpr int64_t kRowMultiple = kRows;
@@ -51,6 +61,7 @@ struct TileInstructions {
   static void end();
   static void multiply(const Product& of);
 };
+#endif
 
 // By dot products of pairs, of the rows there are.
 struct DotProducts {

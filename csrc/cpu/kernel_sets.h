@@ -11,9 +11,13 @@ extern const KernelSet kBaseline;
 extern const KernelSet kAvx2;
 extern const KernelSet kAvx512;
 #endif
-#if defined(LLTM_BF16_TILES)  // kAvx512 with products of bfloat16 in tiles, in its file
+#if defined(LLTM_BF16_TILES)  // with products of bfloat16 in tiles
+#if defined(__x86_64__)       // kAvx512, in its file
 extern const KernelSet kAvx512Bf16;
 extern const KernelSet kAmx;
+#else  // kBaseline, in its file
+extern const KernelSet kNeonBf16;
+#endif
 #endif
 
 }  // namespace lltm::cpu

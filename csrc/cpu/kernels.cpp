@@ -25,8 +25,12 @@ const KernelSet& choose() {
   // Compiled for the processor it runs on: lltm.jit has asked torch which one that is.
   const Candidate candidates[] = {
 #if defined(LLTM_ONLY_TILED_KERNEL_SETS) && defined(LLTM_BF16_TILES)
+#if defined(__x86_64__)
       {&kAmx, bf16::TileInstructions::permitted()},
       {&kAvx512Bf16, bf16::DotProducts::permitted()},
+#else
+      {&kNeonBf16, bf16::DotProducts::permitted()},
+#endif
 #endif
       {&LLTM_ONLY_KERNEL_SET, true}};
 #elif defined(__x86_64__)
@@ -44,7 +48,11 @@ const KernelSet& choose() {
       {&kAvx2, avx2},
       {&kBaseline, true}};
 #else
-  const Candidate candidates[] = {{&kBaseline, true}};
+  const Candidate candidates[] = {
+#if defined(LLTM_BF16_TILES)
+      {&kNeonBf16, bf16::DotProducts::permitted()},
+#endif
+      {&kBaseline, true}};
 #endif
   const char* variable = std::getenv("LLTM_CPU_CAPABILITY");
   const std::string wanted = variable ? variable : "";

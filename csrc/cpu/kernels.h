@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "../cell.h"
+#include "bf16_tiles.h"
 #include "types.h"
 
 namespace lltm::cpu {
@@ -255,12 +256,13 @@ struct MixedKernels {
   int64_t column_block;
 };
 
-// Steps of a bfloat16 sequence in tiles (AMX, AVX512-BF16) ----------------------------------------
+// Steps of a bfloat16 sequence in tiles (AMX, AVX512-BF16, NEON's BFDOT) --------------------------
 // Operands are padded with zeros: rows to a multiple of row_multiple, the depth to one of
 // kTileDepth.
 
-constexpr int64_t kTileDepth = 32;
-constexpr int64_t kTiledForwardStates = 16, kTiledBackwardStates = 32;  // of a panel
+constexpr int64_t kTileDepth = bf16::kDepth;
+constexpr int64_t kTiledForwardStates = bf16::kRows;  // of a panel
+constexpr int64_t kTiledBackwardStates = 2 * bf16::kRows;
 
 // h @ weights[:, :S].T, then the gates, of one time step. A work item is a panel.
 struct TiledForward {
@@ -389,7 +391,8 @@ inline const MixedKernels<Half>& KernelSet::mixed<Half>() const {
 }
 
 // The set for this processor: the strongest it can run, or a weaker one that the environment
-// variable LLTM_CPU_CAPABILITY names (baseline, avx2, avx512, avx512_bf16, amx). Decided once.
+// variable LLTM_CPU_CAPABILITY names (baseline, avx2, avx512, avx512_bf16, amx, neon_bf16). Decided
+// once.
 const KernelSet& kernels();
 
 // Bytes of a core's second-level cache: as the system reports it, 1 MiB where it does not, or what

@@ -16,7 +16,7 @@ from lltm import _processor, jit
 CAPABILITIES = (
     ("baseline", "avx2", "avx512", "avx512_bf16", "amx")
     if platform.machine() == "x86_64"
-    else ("baseline",)
+    else ("baseline", "neon_bf16")
 )
 """Slowest first, as ``torch.ops.lltm.cpu_capability`` calls them."""
 BEST = torch.ops.lltm.cpu_capability()
@@ -56,9 +56,11 @@ def test_the_suite_of_values_passes_on_lesser_processors(capability: str) -> Non
 
 
 def test_the_best_is_in_use_unless_another_is_asked_for() -> None:
-    best = jit.kernel_set()
-    if best == "avx512" and "avx512_bf16" in _processor.read().instruction_sets:
+    best, has = jit.kernel_set(), _processor.read().instruction_sets
+    if best == "avx512" and "avx512_bf16" in has:
         best = "avx512_bf16"
+    if platform.machine() == "aarch64" and "bf16" in has:
+        best = "neon_bf16"
     if best == "avx512_bf16" and torch.cpu._init_amx():
         best = "amx"
     assert os.environ.get("LLTM_CPU_CAPABILITY", best) == BEST
