@@ -124,6 +124,19 @@ def test_a_library_installed_beside_it_is_found(toolchain: Toolchain) -> None:
     assert loaded(toolchain.folder / "package" / "ext.so", torch) is None
 
 
+@pytest.mark.parametrize("origin", ["$ORIGIN", "${ORIGIN}"])
+def test_a_search_path_begins_where_the_library_is(toolchain: Toolchain, origin: str) -> None:
+    torch = stub_torch(toolchain)
+    libtorch = str(torch / "lib" / "libtorch_cpu.so")
+    helper = str(toolchain.stub("package/lib/libhelper.so", ["helper"]))
+    source = CALL.format("helper") + CALL.format(THERE)
+    path = f"-Wl,-rpath,{origin}/lib"
+    library = toolchain.library("package/ext.so", source, helper, libtorch, path)
+    assert predicted(library, torch).outcome == "loads"
+    assert loaded(library, torch) is None
+    assert "rpath" not in audit(library).failed_rules()
+
+
 NATIVE = """
 namespace c10 { int current_device(); }
 extern "C" int device() { return c10::current_device(); }

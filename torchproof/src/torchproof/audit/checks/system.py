@@ -19,6 +19,7 @@ from torchproof.audit.symbols import brief
 
 CUDA_LIBRARIES = ("libcudart.so.*", "libcu*.so.*", "libnv*.so.*", "libnccl.so.*")
 LOADER = ("ld-linux*.so.*",)
+ORIGINS = ("$ORIGIN", "${ORIGIN}")
 
 
 def _ceiling(needs: str | None, ceiling: str | None, name: str) -> Outcome:
@@ -88,7 +89,7 @@ def needed(subject: Subject) -> Outcome:
 
 def rpath(subject: Subject) -> Outcome:
     """Its search path starts from where it is installed."""
-    absolute = [entry for entry in subject.facts.search_path if not entry.startswith("$ORIGIN")]
+    absolute = [entry for entry in subject.facts.search_path if not entry.startswith(ORIGINS)]
     found = listed(entry or "(empty)" for entry in subject.facts.search_path) or "none"
     return judged(not absolute, found, "$ORIGIN only")
 
