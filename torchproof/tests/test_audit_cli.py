@@ -213,12 +213,24 @@ def test_a_ceiling_is_given_by_its_name(library: Path, capsys: pytest.CaptureFix
     assert report["policy"]["ceilings"] == {"glibc": "2.28", "glibcxx": None, "cxxabi": "1.3.11"}
 
 
+@pytest.mark.parametrize("architectures", ["8.0,9.0a+PTX", "8.0;9.0a+PTX", ",8.0;;9.0a+PTX;"])
+def test_architectures_are_listed_as_torch_does_or_with_commas(
+    architectures: str, library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([str(library), "--json", "--cuda-architectures", architectures])
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["policy"]["cuda_architectures"] == ["8.0", "9.0a+PTX"]
+
+
 @pytest.mark.parametrize(
     ("name", "metadata", "torch"),
     [
         ("op-1.0+torch2.12-cp311-cp311-linux_x86_64.whl", "", "2.12"),
         ("op-1.0-cp311-cp311-linux_x86_64.whl", "Requires-Dist: torch==2.11.0\n", "2.11"),
+        ("op-1.0-cp311-cp311-linux_x86_64.whl", "Requires-Dist: torch===2.11.0\n", "2.11"),
+        ("op-1.0-cp311-cp311-linux_x86_64.whl", "Requires-Dist: torch==2.11+cpu\n", "2.11"),
         ("op-1.0-cp311-cp311-linux_x86_64.whl", "Requires-Dist: torch>=2.10\n", None),
+        ("op-1.0-cp311-cp311-linux_x86_64.whl", "Requires-Dist: torchvision==0.20\n", None),
     ],
 )
 def test_a_wheel_that_names_its_torch_is_believed(
