@@ -60,6 +60,7 @@ def slstm(jax: ModuleType, z: States, state: States) -> States:
     i, f, g, o = z
     _, c, n, m = state
     log_f = jax.nn.log_sigmoid(f)
+    m = jax.numpy.where(n > 0, m, -jax.numpy.inf)
     new_m = jax.numpy.maximum(log_f + m, i)
     input_gate, forget_gate = jax.numpy.exp(i - new_m), jax.numpy.exp(log_f + m - new_m)
     c = forget_gate * c + input_gate * jax.numpy.tanh(g)

@@ -8,6 +8,7 @@ Extended Long Short-Term Memory" (2024), equations 8 to 17, for the sLSTM.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -70,6 +71,9 @@ def slstm(z: States, state: States) -> States:
     i, f, g, o = z
     _, c, n, m = state
     log_f = F.logsigmoid(f)
+    # Before the first step nothing is scaled yet: from an m of 0, exp(i) of a very negative i would
+    # be 0, and so would n.
+    m = torch.where(n > 0, m, -math.inf)
     new_m = torch.maximum(log_f + m, i)
     input_gate, forget_gate = torch.exp(i - new_m), torch.exp(log_f + m - new_m)
     c = forget_gate * c + input_gate * torch.tanh(g)

@@ -104,7 +104,9 @@ def test_the_slstm_is_that_of_its_paper() -> None:
         assert_equal(scaled, torch.tensor([c, n], dtype=F64))
 
 
-@pytest.mark.parametrize("gates", [(1e3, 0.5), (0.5, 1e3), (0.5, -1e3), (1e3, -1e3)], ids=str)
+@pytest.mark.parametrize(
+    "gates", [(1e3, 0.5), (-1e3, 0.5), (0.5, 1e3), (0.5, -1e3), (1e3, -1e3)], ids=str
+)
 def test_no_gate_of_the_slstm_overflows(gates: tuple[float, float]) -> None:
     """What the stabiliser is for: the exponential of 1000 is infinite, and of -1000 is zero."""
     i, f, g, o = (torch.tensor(gate, dtype=F64) for gate in (*gates, 0.5, 0.25))
