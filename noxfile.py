@@ -89,11 +89,12 @@ def build_in_place(session: nox.Session) -> None:
 
 @nox.session(tags=["develop"])
 def lint(session: nox.Session) -> None:
-    """Check format, lint, types, imports and security, and the locks for vulnerabilities."""
+    """Check format, lint, matrix.toml, types, imports, security, and the locks."""
     install(session, "lint", "workflows")
     install_torchproof(session, "conda", "init", "page", "release")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("torchproof", "check")
     sources = sorted(path for kind in CXX_SOURCES for path in Path("csrc").rglob(kind))
     session.run("bandit", "-q", "-c", "pyproject.toml", "-r", *SHIPPED)
     accepted = [f"--accept={name}={why}" for name, why in ACCEPTED_VULNERABILITIES.items()]
