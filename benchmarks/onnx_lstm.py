@@ -24,7 +24,7 @@ def problem(row: Row, arguments: Arguments) -> Foreign:
     """The row's outputs by one LSTM node; a cell is a sequence of one step."""
     try:
         import onnx  # noqa: F401, PLC0415 - where it is installed
-        import onnxruntime  # noqa: PLC0415 - may be absent
+        import onnxruntime  # noqa: PLC0415 - where it is installed
     except ImportError as error:
         raise NotHere(f"{error.name} is not installed") from error
     options = onnxruntime.SessionOptions()

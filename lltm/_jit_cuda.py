@@ -29,7 +29,7 @@ NO_NVCC = "there is no nvcc; put it on PATH, or name the toolkit in CUDA_HOME"
 
 def cpp_extension() -> ModuleType:
     """What torch builds extensions with: slow to import, and wanted only where one is built."""
-    from torch.utils import cpp_extension  # noqa: PLC0415 - as above
+    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import
 
     return cpp_extension
 

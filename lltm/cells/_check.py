@@ -138,7 +138,7 @@ def check_step(
 
     arguments = [drawn(count) for count in (*pieces, states)]
     where = where_defined(step)
-    with _Branches(), _Operations():  # type: ignore[no-untyped-call]  # torch's
+    with _Branches(), _Operations():  # type: ignore[no-untyped-call]  # torch annotates neither
         try:
             result = step(*arguments, **scalars)
         except (TypeError, ValueError, IndexError, RuntimeError) as error:

@@ -39,7 +39,7 @@ def _report(message: str) -> None:
     print(f"lltm.cells: {message}", file=sys.stderr, flush=True)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch's
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch leaves it so
 def namespace(definition: Definition, device: str = "cpu") -> str | None:
     """Where the cell's ops are in ``torch.ops``; None where the reference has to do.
 

@@ -380,7 +380,7 @@ class RowRun:
         return self.tools.folder / "logs" / self.placed.row.id / f"{phase}.log"
 
     def _set(self, **changes: object) -> None:
-        self.result = dataclasses.replace(self.result, **changes)  # type: ignore[arg-type]  # by name
+        self.result = dataclasses.replace(self.result, **changes)  # type: ignore[arg-type]  # values of many types
 
     def _keep(self, **changes: object) -> None:
         self._set(**changes)
