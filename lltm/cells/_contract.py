@@ -14,7 +14,7 @@ from lltm.cells._definition import Definition
 OP = "cells.sequence"
 
 
-class Arguments(NamedTuple):  # every call makes one, and a dataclass takes five times as long
+class Arguments(NamedTuple):  # every call makes one, in half a dataclass's time
     """Of one layer in one direction, as the op takes them.
 
     Attributes:
