@@ -36,8 +36,9 @@ BINDING = "native/binding.cpp"
 KERNEL_SETS = {"AVX2": "avx2", "AVX512": "avx512"}
 """Those of csrc/cpu, by what torch calls the processors they are for; ``baseline`` is for all."""
 TILE_SOURCES = ("cpu/amx.cpp", "cpu/bf16_dot.cpp")
-"""Beside the kernels of TILED_SETS: products of bfloat16, where the processor has them."""
-TILED_SETS = ("avx512", *(("baseline",) if platform.machine() == "aarch64" else ()))
+"""Beside the kernels of SETS_WITH_TILES: products of bfloat16, where the processor has them."""
+SETS_WITH_TILES = ("avx512", *(("baseline",) if platform.machine() == "aarch64" else ()))
+"""Whose file has kernels by tiles beside its own."""
 OPTIMISE = ("-O3", "-march=native")
 """For this processor and no other; the installed library is built without the second."""
 FLAGS = (
@@ -84,13 +85,13 @@ def kernel_set() -> str:
 
 def kernel_sources() -> tuple[str, ...]:
     """Of the CPU's kernels, to be compiled with :func:`kernel_flags`."""
-    tiles = TILE_SOURCES if kernel_set() in TILED_SETS else ()
+    tiles = TILE_SOURCES if kernel_set() in SETS_WITH_TILES else ()
     return ("cpu/kernels.cpp", f"cpu/kernels_{kernel_set()}.cpp", *tiles)
 
 
 def kernel_flags() -> tuple[str, ...]:
     """What says that there are no other kernels to choose from."""
-    tiles = ("-DLLTM_ONLY_TILED_KERNEL_SETS",) if kernel_set() in TILED_SETS else ()
+    tiles = ("-DLLTM_ONLY_TILED_KERNEL_SETS",) if kernel_set() in SETS_WITH_TILES else ()
     return (f"-DLLTM_ONLY_KERNEL_SET=k{kernel_set().capitalize()}", *tiles)
 
 

@@ -27,7 +27,7 @@ from lltm.cells._kernels import BINDING, HEADER, functor_flags
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 SETS = ("baseline", *(("avx2", "avx512") if X86 else ()))
-TILES = jit.TILE_SOURCES if SETS[-1] in jit.TILED_SETS and sys.platform == "linux" else ()
+TILES = jit.TILE_SOURCES if SETS[-1] in jit.SETS_WITH_TILES and sys.platform == "linux" else ()
 SOURCES = (
     *(BINDING, "cpu/kernels.cpp", "host/single_threaded.cpp", *TILES),
     *(f"cpu/kernels_{name}.cpp" for name in SETS),
