@@ -159,14 +159,21 @@ def test_report_json_has_the_campaigns(shown: Path) -> None:
     assert by_name["mutants"]["reason"] == "there is no docs/campaigns/mutants.json"
 
 
-def test_the_terminal_has_the_campaigns(shown: Path) -> None:
+@pytest.mark.parametrize("width", [60, 200])
+def test_the_terminal_has_the_campaigns(width: int, shown: Path) -> None:
     keep(shown, "docs/campaigns")
     keep_proof(shown, "docs/campaigns")
+    console = terminal.console(width=width, record=True)
+    console.print(campaigns.summary())
+    text = " ".join(console.export_text().split())
+    assert "faults: passed, 42 faults, 0 findings, seed 7, 2026-11-22, a processor; " in text
+    assert "; 3 of 3 planted bugs found; survived: 42" in text
+    assert "mutants: not run: there is no docs/campaigns/mutants.json" in text
+
+
+def test_the_terminal_says_what_is_not_proven(shown: Path) -> None:
+    keep(shown, "docs/campaigns", seed=None, findings=["it hangs"], figures={})
     console = terminal.console(width=200, record=True)
     console.print(run_report.summary(()))
-    lines = [line.split() for line in console.export_text().splitlines()]
-    (faults,) = (line for line in lines if line[:1] == ["faults"])
-    for word in ("42", "2026-11-22", "7", "3/3", "passed", "42"):
-        assert word in faults
-    (mutants,) = (line for line in lines if line[:1] == ["mutants"])
-    assert "docs/campaigns/mutants.json" in mutants
+    found = "faults: failed, 42 faults, 1 findings, 2026-11-22, a processor; planted bugs: not proven"
+    assert found in console.export_text()

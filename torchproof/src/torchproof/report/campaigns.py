@@ -4,16 +4,17 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from torchproof import terminal
 from torchproof.config import ROOT, ConfigError, project
 from torchproof.files import read_json
+from torchproof.rows.progress import STYLES
 from torchproof.rows.results import FAILED, NOT_RUN, PASSED
 
 # A run's own figures come before the committed ones.
 FOLDERS = ("build/campaigns", "docs/campaigns")
-DASH = "—"
+NOT_PROVEN = "planted bugs: not proven"
 
 
 @dataclass(frozen=True)
@@ -123,24 +124,20 @@ def missing(name: str) -> str:
 
 
 def summary() -> RenderableType:
-    """One line a campaign for the terminal."""
-    columns = ("campaign", "tried", "findings", "date", "seed", "planted bugs", "status")
-    table = terminal.table(*columns, folded=("figures",), box=None, padding=(0, 1, 0, 0))
-    table.header_style = "dim"
-    for name, found in read_all().items():
-        table.add_row(name, *(_cells(found) if found else (*[DASH] * 5, NOT_RUN, missing(name))))
-    return table
+    """A sentence a campaign for the terminal, which a narrow one breaks between words."""
+    return Group(*(_sentence(name, found) for name, found in read_all().items()))
 
 
-def _cells(campaign: Campaign) -> tuple[str, ...]:
+def _sentence(name: str, found: Campaign | None) -> Text:
+    status = found.status if found else NOT_RUN
+    said = f", {_told(found)}" if found else f": {missing(name)}"
+    return Text.assemble(f"{name}: ", (status, STYLES[status]), said)
+
+
+def _told(campaign: Campaign) -> str:
+    seed = () if campaign.seed is None else (f"seed {campaign.seed}",)
+    tried = f"{campaign.cases} {campaign.unit}", f"{len(campaign.findings)} findings"
     proven = campaign.proven
-    figures = (f"{what}: {value}" for what, value in campaign.figures.items())
-    return (
-        f"{campaign.cases} {campaign.unit}",
-        str(len(campaign.findings)),
-        campaign.date,
-        DASH if campaign.seed is None else str(campaign.seed),
-        f"{proven.found}/{proven.planted} on {proven.date}" if proven else "not proven",
-        campaign.status,
-        ", ".join(figures),
-    )
+    planted = f"{proven.found} of {proven.planted} planted bugs found" if proven else NOT_PROVEN
+    figures = ", ".join(f"{what}: {value}" for what, value in campaign.figures.items())
+    return "; ".join(filter(None, (", ".join((*tried, *seed, campaign.date, campaign.processor)), planted, figures)))
