@@ -135,9 +135,12 @@ def _sentence(name: str, found: Campaign | None) -> Text:
 
 
 def _told(campaign: Campaign) -> str:
+    proven = campaign.proven
     seed = () if campaign.seed is None else (f"seed {campaign.seed}",)
     tried = f"{campaign.cases} {campaign.unit}", f"{len(campaign.findings)} findings"
-    proven = campaign.proven
-    planted = f"{proven.found} of {proven.planted} planted bugs found" if proven else NOT_PROVEN
-    figures = ", ".join(f"{what}: {value}" for what, value in campaign.figures.items())
-    return "; ".join(filter(None, (", ".join((*tried, *seed, campaign.date, campaign.processor)), planted, figures)))
+    parts = (
+        ", ".join((*tried, *seed, campaign.date, campaign.processor)),
+        f"{proven.found} of {proven.planted} planted bugs found" if proven else NOT_PROVEN,
+        ", ".join(f"{what}: {value}" for what, value in campaign.figures.items()),
+    )
+    return "; ".join(filter(None, parts))
