@@ -24,6 +24,8 @@ SITE = HOME / "op" / "site"
 TORCHPROOF = ROOT / "torchproof" / "src"
 # The packages that each suite is run on, without a mutant.
 UNCHANGED = {"op": SITE, "audit": TORCHPROOF}
+# Of a folder of packages: what lltm.jit compiles from a mutant, in place of the user's cache.
+COMPILED = "compiled"
 INCLUDED = f"-include {Path(__file__).with_name('mutant.h')}"
 
 
@@ -75,9 +77,10 @@ def refused_lines(tree: Path) -> set[tuple[str, int]]:
     return refused
 
 
-def packages(mutant: Mutant, number: int) -> Path:
-    """A folder whose packages are those of a mutant."""
-    if mutant.file.startswith("csrc"):
+def packages(mutant: Mutant, number: int, *, jit: bool = False) -> Path:
+    """A folder whose packages are those of a mutant; with ``jit`` in what they compile, too."""
+    is_compiled = mutant.file.startswith("csrc")
+    if is_compiled and not jit:
         return SITE
     source = UNCHANGED[mutant.suite]
     folder = HOME / "python" / mutant.suite / str(number)
@@ -86,10 +89,15 @@ def packages(mutant: Mutant, number: int) -> Path:
     package = "lltm" if mutant.suite == "op" else "torchproof"
     shutil.copytree(source / package, folder / package, ignore=ignored)
     if mutant.suite == "op":
-        for name in ("lib", "csrc"):
-            (folder / "lltm" / name).symlink_to(source / "lltm" / name)
+        (folder / "lltm" / "lib").symlink_to(source / "lltm" / "lib")
+        if is_compiled:
+            shutil.copytree(source / "lltm" / "csrc", folder / "lltm" / "csrc")
+            (folder / COMPILED).mkdir()
+        else:
+            (folder / "lltm" / "csrc").symlink_to(source / "lltm" / "csrc")
         for made in source.glob("lltm-*.dist-info"):
             (folder / made.name).symlink_to(made)
-    path = folder / mutant.file.removeprefix("torchproof/src/")
+    inside = f"lltm/{mutant.file}" if is_compiled else mutant.file.removeprefix("torchproof/src/")
+    path = folder / inside
     path.write_bytes(mutations.mutate(path.read_bytes(), mutant))
     return folder

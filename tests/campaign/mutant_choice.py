@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 TABLE = Path(__file__).with_name("survivors.toml")
 # What the library is built from, and what an outcome in a suite depends on.
 BUILT = ("csrc", "lltm", "build_support")
-SOURCES = {"op": (*BUILT, "tests/op"), "audit": ("torchproof/src", "torchproof/tests")}
+SOURCES = {
+    "op": (*BUILT, "tests/op", "tests/test_cells_package.py"),
+    "audit": ("torchproof/src", "torchproof/tests"),
+}
 # What is made of sources, beside them.
 MADE = ("__pycache__", "lib", "*.egg-info")
 
@@ -81,11 +84,6 @@ def mutants_of(part: Part) -> Iterator[Mutant]:
             if path.suffix in (".h", ".cpp", ".inc", ".py"):
                 found = mutations.find(path, path.relative_to(ROOT).as_posix())
                 yield from (mutant for mutant in found if not is_left_out(mutant))
-
-
-BUILT = ("csrc", "lltm", "build_support")
-MADE = ("__pycache__", "lib", "*.egg-info")
-SOURCES = {"op": (*BUILT, "tests/op"), "audit": ("torchproof/src", "torchproof/tests")}
 
 
 def digest(suite: str) -> str:

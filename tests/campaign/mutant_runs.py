@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from mutant_build import HOME, TORCHPROOF
+from mutant_build import COMPILED, HOME, TORCHPROOF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,7 +100,9 @@ def arguments(suite: Suite, tests: Iterable[str], *options: str) -> list[str]:
 
 def environment(path: Path) -> dict[str, str]:
     """For a process that imports the packages of a folder."""
-    return {"PYTHONPATH": f"{path}{os.pathsep}{Path(__file__).parent}"}
+    compiled = path / COMPILED
+    own = {"TORCH_EXTENSIONS_DIR": str(compiled)} if compiled.is_dir() else {}
+    return own | {"PYTHONPATH": f"{path}{os.pathsep}{Path(__file__).parent}"}
 
 
 def run_until_failure(
@@ -149,7 +151,9 @@ def forked(args: list[str], path: Path, number: int, notes: Path, left_out: froz
     file = os.open(notes / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    os.environ.update(environment(path), LLTM_MUTANT=str(number))
+    # Killed tests leave temporary files, which end with the notes.
+    tempfile.tempdir = str(notes)
+    os.environ.update(environment(path), LLTM_MUTANT=str(number), TMPDIR=str(notes))
     os.chdir(path)
     sys.path[:] = [str(path), *(folder for folder in sys.path if folder != str(TORCHPROOF))]
     code = pytest.main(args, plugins=[Begun(notes / BEGUN, left_out)])

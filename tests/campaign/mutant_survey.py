@@ -30,20 +30,27 @@ FEW_OF_EACH, FEW = 2, 40
 # Of a file's tests beyond so many, the survey takes every fourth; a survivor meets all of them.
 MANY, EVERY = 120, 4
 SELECTED = "not subprocess and not compile and not distributed"
+PACKAGES = "tests/test_cells_package.py"
 OP = tuple(
     f"tests/op/test_{name}.py"
     for name in (
-        *("cells", "containment", "derivatives", "determinism", "equivalence", "errors"),
-        *("modules", "overrides", "properties", "oracle", "raw_ops", "saved_memory", "sequence"),
+        *("any_cell", "cells", "cells_kernels", "cells_transforms", "containment", "functions"),
+        *("derivatives", "determinism", "equivalence", "errors", "modules", "no_wasted_work"),
+        *("overrides", "properties", "oracle", "raw_ops", "saved_memory", "sequence"),
         *("stream", "stream_memory", "threads", "torch_features", "tutorial", "broken_library"),
     )
 )
 AUDIT = tuple(
     f"tests/test_{name}.py"
-    for name in ("audit_against", "audit_cli", "audit_facts", "audit_hostile", "audit_rules")
+    for name in (
+        *("audit_against", "audit_cli", "audit_elf", "audit_facts", "audit_hostile"),
+        *("audit_rules", "audit_text"),
+    )
 )
+# Of the whole first what kills most of those that the survey's tests do not.
+FIRST = ("tests/op/test_cells.py", "tests/op/test_cells_cuda.py", PACKAGES)
 SUITES = {
-    "op": Suite(ROOT, OP, ("tests/op",), SELECTED),
+    "op": Suite(ROOT, (*OP, PACKAGES), (*FIRST, "tests/op"), SELECTED),
     "audit": Suite(ROOT / "torchproof", AUDIT, ("tests",)),
 }
 

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mutant_build import UNCHANGED, packages
@@ -34,12 +34,14 @@ class Trial:
     Attributes:
         number: of the mutant; `mutant`: itself.
         tests: what they reach; `end`: of the campaign, on the monotonic clock.
+        jit: whether what the tests compile has the mutant, too.
     """
 
     number: int
     mutant: Mutant
     tests: Tests
     end: float
+    jit: bool = False
 
     def outcome(self) -> str:
         """``killed``, ``survived`` or ``unreached`` by the tests that reach it, a few first."""
@@ -85,7 +87,7 @@ class Trial:
         if undisturbed:
             number, path = UNDISTURBED, UNCHANGED[self.mutant.suite]
         else:
-            number, path = self.number, packages(self.mutant, self.number)
+            number, path = self.number, packages(self.mutant, self.number, jit=self.jit)
         suite = self.tests.suite
         return run_until_failure(
             suite, names, path, number, limit=allowed, end=self.end, left_out=left_out
@@ -148,7 +150,8 @@ def run(
         name = trial.mutant.name
         found = kept.outcomes.get(name)
         if found in ("survived", "unreached") and name not in explained():
-            kept.add(trial.mutant, f"{found} all" if trial.outlives_all(kept) else "killed")
+            everywhere = replace(trial, jit=True)
+            kept.add(trial.mutant, f"{found} all" if everywhere.outlives_all(kept) else "killed")
             print(f"{kept.outcomes[name]}, in the whole suite: {name}", flush=True)
 
     def try_one(step: Callable[[Trial], None], number: int, mutant: Mutant) -> None:

@@ -720,6 +720,13 @@ def test_no_steps_and_no_rows() -> None:
             RuntimeError,
             "weights must have shape [G * S, S / heads + F] = [32, 11], got [8, 11]",
         ),
+        (
+            lambda rnn: torch.func.functional_call(
+                rnn, {"weight_l0": torch.zeros(32, 3)}, torch.randn(4, 2, 3)
+            ),
+            RuntimeError,
+            "weights must have shape [G * S, S / heads + F] = [32, 11], got [32, 3]",
+        ),
     ],
 )
 def test_arguments_of_a_call_are_checked(call, error, message: str) -> None:
