@@ -176,5 +176,5 @@ def test_the_terminal_says_what_is_not_proven(shown: Path) -> None:
     console = terminal.console(width=200, record=True)
     console.print(run_report.summary(()))
     text = console.export_text()
-    assert "faults: failed, 42 faults, 1 findings, 2026-11-22, a processor; planted bugs: " in text
+    assert "faults: failed, 42 faults, 1 finding, 2026-11-22, a processor; planted bugs: " in text
     assert "planted bugs: not proven\n" in text.replace(" \n", "\n")

@@ -137,7 +137,8 @@ def _sentence(name: str, found: Campaign | None) -> Text:
 def _told(campaign: Campaign) -> str:
     proven = campaign.proven
     seed = () if campaign.seed is None else (f"seed {campaign.seed}",)
-    tried = f"{campaign.cases} {campaign.unit}", f"{len(campaign.findings)} findings"
+    found = len(campaign.findings)
+    tried = f"{campaign.cases} {campaign.unit}", f"{found} finding{'s' * (found != 1)}"
     parts = (
         ", ".join((*tried, *seed, campaign.date, campaign.processor)),
         f"{proven.found} of {proven.planted} planted bugs found" if proven else NOT_PROVEN,
