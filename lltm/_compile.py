@@ -21,6 +21,7 @@ STABLE_SINCE = (2, 10)
 FLAGS = (
     "-std=c++17",
     "-O3",
+    "-ffp-contract=fast",  # as build_support has it
     "-fPIC",
     "-fvisibility=hidden",
     "-w",

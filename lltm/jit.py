@@ -42,6 +42,7 @@ SETS_WITH_TILES = ("avx512", *(("baseline",) if platform.machine() == "aarch64" 
 OPTIMISE = ("-O3", "-march=native")
 """For this processor and no other; the installed library is built without the second."""
 FLAGS = (
+    "-ffp-contract=fast",  # as build_support has it
     "-fvisibility=hidden",
     "-Wno-psabi",
     f"-DLLTM_NAMESPACE={NAMESPACE}",
