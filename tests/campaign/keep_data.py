@@ -1,11 +1,14 @@
-"""A pytest plugin that writes coverage.py's data when the tests end.
+"""A pytest plugin that lets what was measured be written when the tests end.
 
-xdist kills a worker that takes too long to end, and coverage.py writes when the interpreter ends.
+coverage.py and gcov write when a process ends, and xdist kills a worker that takes long to end.
 """
 
 from __future__ import annotations
 
 import coverage
+from xdist.workermanage import NodeManager
+
+NodeManager.EXIT_TIMEOUT = 300
 
 
 def pytest_sessionfinish() -> None:
