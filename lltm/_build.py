@@ -62,7 +62,7 @@ class Build:
                 f"lltm was installed without its compiled library ({path} is missing); build it "
                 "with `pip install .` in the source tree, and import lltm from elsewhere"
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ImportError(f"{path} is damaged ({error}); {REINSTALL}") from None
 
 
@@ -77,6 +77,8 @@ class _Kind:
         return _Kind(f"{self.words} or null", lambda value: value is None or self.fits(value))
 
 
+# Its first two numbers are what `release` of _library.py compares.
+_RELEASES = re.compile(r"\d{1,9}\.\d{1,9}([.+].*)?")
 _TEXT = _Kind("a string", lambda value: isinstance(value, str))
 _TEXTS = _Kind(
     "a list of strings",
@@ -84,7 +86,7 @@ _TEXTS = _Kind(
 )
 _RELEASE = _Kind(
     "a version such as 2.10",
-    lambda value: isinstance(value, str) and re.match(r"\d+\.\d+", value) is not None,
+    lambda value: isinstance(value, str) and _RELEASES.fullmatch(value) is not None,
 )
 _RECORDS = _Kind(
     "the size and sha256 of each library",

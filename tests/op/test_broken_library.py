@@ -110,7 +110,28 @@ def test_a_field_too_few_or_too_many_is_named(tmp_path: Path) -> None:
     assert "it has no field torch" in damaged(tmp_path / "build.json", fewer)
 
 
-@pytest.mark.parametrize("contents", [b"[1]", b"null", b"\xff\xfe", b'{"a": ', b""])
+@pytest.mark.parametrize(
+    "version",
+    ["2.10rc1", "2.x", "2", "", "2.", "2.10 ", f"2.{5000 * '1'}"],
+    ids=lambda version: version[:8],
+)
+def test_a_version_whose_release_is_no_number_is_named(version: str, tmp_path: Path) -> None:
+    fields = json.loads(BUILD_JSON.read_text(encoding="utf-8")) | {"torch_target": version}
+    sentence = damaged(tmp_path / "build.json", json.dumps(fields).encode())
+    assert "torch_target must be a version such as 2.10 or null" in sentence
+
+
+@pytest.mark.parametrize("version", ["2.10", "2.13.0+cpu", "2.15.0a0+git1a2b3c4", "2.10+cu130"])
+def test_a_version_of_a_torch_is_read(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "build.json"
+    fields = json.loads(BUILD_JSON.read_text(encoding="utf-8")) | {"torch": version}
+    path.write_text(json.dumps(fields), encoding="utf-8")
+    assert _library.release(Build.read(path).torch) >= (2, 10)
+
+
+@pytest.mark.parametrize(
+    "contents", [b"[1]", b"null", b"\xff\xfe", b'{"a": ', b"", b"[" * 100_000], ids=range(6)
+)
 def test_a_description_that_is_none(contents: bytes, tmp_path: Path) -> None:
     assert damaged(tmp_path / "build.json", contents)
 
