@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from torchproof.grid.trials import (
     PackageTrial,
 )
 from torchproof.grid.wheel_file import GridError, Wheel, read_wheel
+from torchproof.lock import held
 from torchproof.machine.environments import Environment
 from torchproof.machine.inventory import CompilerFound, Interpreter
 from torchproof.machine.processes import Processes
@@ -374,6 +376,21 @@ def test_a_wheel_that_cannot_be_tried_does_not_hide_the_others(
     ]
     assert f"- {damaged.name}: " in page.read_text()
     assert released_page.differing(page) == []
+
+
+def test_a_grid_beside_another_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both make environments in one folder, and each would take the other's for half-made."""
+
+    def never(_: object) -> None:
+        raise AssertionError("wheels were tried")
+
+    monkeypatch.setattr(command.GridSession, "run", never)
+    wheel = make_wheel(tmp_path, "decay", "")
+    with held(command.BUILD):
+        assert command.main([str(wheel)]) == 2
+    assert f"another run, process {os.getpid()}, is at work in" in capsys.readouterr().out
 
 
 def test_a_torch_without_a_wheel_for_the_python_names_those_that_it_has_one_for(

@@ -12,7 +12,6 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -200,7 +199,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         matrix = config.load() if options.built or config.PATH.is_file() else config.known()
         session = GridSession(options, matrix, this_machine(), processes, console)
-        with held(BUILD) if options.built else nullcontext():
+        with held(BUILD):
             grid, absent = session.run()
     except (TorchproofError, OSError) as error:
         terminal.print_error(console, error)
