@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import pickle
+import platform
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +19,7 @@ from torchproof.conda import local, package_builder, repackage, run, targets
 from torchproof.conda.channel import Channel, ChannelFailed, Part
 from torchproof.conda.targets import Target
 from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
+from torchproof.machine.lockfiles import Lock, parse
 
 from torchproof import config
 
@@ -24,19 +29,19 @@ if TYPE_CHECKING:
 PY312 = Target(Interpreter(Path("python3.12"), "3.12.1"), Path("/usr/local/python"), "2.13.0")
 
 
-def wheel(folder: Path, metadata: str = "") -> Path:
-    path = folder / "some_thing-1.2-py3-none-any.whl"
+def wheel(folder: Path, metadata: str = "", name: str = "some_thing") -> Path:
+    path, about = folder / f"{name}-1.2-py3-none-any.whl", f"{name}-1.2.dist-info"
+    title = name.replace("_", "-")
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("some_thing/__init__.py", "")
+        archive.writestr(f"{name}/__init__.py", "")
         archive.writestr(
-            "some_thing-1.2.dist-info/METADATA",
-            f"Metadata-Version: 2.1\nName: some-thing\nVersion: 1.2\nSummary: x\n{metadata}\n",
+            f"{about}/METADATA",
+            f"Metadata-Version: 2.1\nName: {title}\nVersion: 1.2\nSummary: x\n{metadata}\n",
         )
         archive.writestr(
-            "some_thing-1.2.dist-info/WHEEL",
-            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
-        archive.writestr("some_thing-1.2.dist-info/RECORD", "")
+        archive.writestr(f"{about}/RECORD", "")
     return path
 
 
@@ -74,6 +79,28 @@ def test_a_wheel_that_cannot_be_packed_is_named(
         channel(tmp_path).wheels(PY312, "2.36").make()
     # It has to reach the process that tells the user.
     assert str(error) in str(pickle.loads(pickle.dumps(raised.value)))
+
+
+def test_what_is_downloaded_has_the_hashes_of_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    wheels = [wheel(source), wheel(source, "Requires-Dist: some-thing", name="torch")]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels]
+    text = "some-thing==1.2 --hash=sha256:{}\ntorch===1.2 --hash=sha256:{}\n".format(*digests)
+    monkeypatch.setattr(repackage, "locked", lambda torch: Lock.of(parse(text)))
+    monkeypatch.setattr(repackage, "requirements", lambda: ())
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(source))
+    python = Interpreter(Path(sys.executable), platform.python_version())
+    here = Target(python, tmp_path, "1.2")
+    downloaded = repackage.download(here, tmp_path / "downloaded")
+    assert [path.name for path in downloaded] == [path.name for path in wheels]
+    wheel(source, "Keywords: another")
+    with pytest.raises(repackage.NoWheel, match=r"pip cannot download for torch 1\.2 .* Got "):
+        repackage.download(here, tmp_path / "downloaded")
 
 
 def test_too_little_disk_is_told_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
