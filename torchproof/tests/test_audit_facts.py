@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import struct
 import subprocess
 import sysconfig
+import tracemalloc
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from packaging.version import Version
+from samples import GOOD
 from torchproof.audit import Policy, audit, elf, fatbin, headers, shims, symbols
 from torchproof.audit.architectures import images_of
 from torchproof.audit.artifact import is_torch_library
@@ -305,6 +308,25 @@ def test_what_pads_fat_binaries_is_passed_over(padding: int) -> None:
     data = container(80) + bytes(padding) + container(90) + bytes(padding)
     found = fatbin.read(BytesIO(data), [(0, len(data))])
     assert [image.name for image in found.images] == ["sm_80a", "sm_90a"]
+
+
+LARGE = 256 << 20
+
+
+def test_a_large_library_is_not_taken_into_memory(tmp_path: Path) -> None:
+    """Extensions for many GPUs have a gigabyte of device code."""
+    library = tmp_path / "ext.so"
+    library.write_bytes(GOOD)
+    os.truncate(library, LARGE)
+    tracemalloc.start()
+    try:
+        assert audit(library).libraries
+        with library.open("rb") as stream:
+            assert fatbin.read(stream, [(LARGE // 2, LARGE // 2)]).images == ()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < LARGE // 8
 
 
 def lines(*command: str) -> list[list[str]]:
