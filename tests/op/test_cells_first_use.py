@@ -64,6 +64,10 @@ def test_processes_that_start_together_compile_once(copy: InstalledCopy, tmp_pat
 
     (library,) = copy.cache.glob("*/*.so")
     library.write_bytes(library.read_bytes()[:1000])  # would end the process with SIGBUS
+    out, err = called(copy)
+    assert out == "True True"
+    assert err.count("lltm.cells: compiling rnn_tanh for this processor") == 1
+
     compiler = tmp_path / "c++"
     compiler.write_text("#!/bin/sh\necho no space left\nexit 1\n", encoding="utf-8")
     compiler.chmod(0o755)
