@@ -83,5 +83,6 @@ def version(**environment: str) -> str:
 def test_a_packager_gets_the_version_without_marks() -> None:
     """conda compares it with the package's."""
     assert version(LLTM_BINDING="native").startswith(f"{lltm.__version__}+torch")
-    assert version(LLTM_BINDING="native", LLTM_PACKAGER="conda") == lltm.__version__
+    for marked in ({"LLTM_BINDING": "native"}, {"LLTM_CUDA": "1"}):
+        assert version(**marked, LLTM_PACKAGER="conda") == lltm.__version__
     assert version(LLTM_BINDING="", LLTM_PACKAGER="") == lltm.__version__

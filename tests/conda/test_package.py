@@ -72,6 +72,15 @@ def test_what_builds_against_lltm_is_pinned_to_its_minor_release(
         assert ",<0." in export
 
 
+def test_the_version_of_what_is_installed_is_the_packages(unpacked: dict[str, Path]) -> None:
+    """conda-build warns where they differ, as by a mark for CUDA."""
+    for name, folder in unpacked.items():
+        index = json.loads((folder / "info" / "index.json").read_text(encoding="utf-8"))
+        installed = [path.name for path in folder.rglob("lltm-*.dist-info")]
+        wanted = [] if name.startswith("lltm-tests ") else [f"lltm-{index['version']}.dist-info"]
+        assert installed == wanted, name
+
+
 def test_every_cuda_package_needs_a_driver_and_a_cpu_package_none(
     unpacked: dict[str, Path],
 ) -> None:
