@@ -9,6 +9,8 @@ from pathlib import Path
 
 _ELF = b"\x7fELF\x02\x01"
 """64 bits, little-endian."""
+_SEGMENT = 56
+"""Bytes of a segment's header; the loader refuses others with a reason."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,14 @@ def _end(path: Path) -> int:
         segment_size, segment_count, section_size, section_count = struct.unpack_from(
             "<4H", header, 54
         )
+        end: int = max(
+            segments + segment_size * segment_count, sections + section_size * section_count
+        )
+        if segment_size != _SEGMENT or end > path.stat().st_size:
+            return end
         file.seek(segments)
-        table = file.read(segment_size * segment_count)
-    ends: list[int] = [
-        segments + segment_size * segment_count,
-        sections + section_size * section_count,
-    ]
-    for at in range(0, len(table) - segment_size + 1, segment_size):
+        table = file.read(_SEGMENT * segment_count)
+    for at in range(0, len(table) - _SEGMENT + 1, _SEGMENT):
         offset, _, _, length = struct.unpack_from("<4Q", table, at + 8)
-        ends.append(offset + length)
-    return max(ends)
+        end = max(end, offset + length)
+    return end

@@ -45,6 +45,26 @@ def test_a_truncated_library_of_a_packager_is_not_mapped_either(copy: InstalledC
 
 
 @pytest.mark.subprocess
+@pytest.mark.parametrize(
+    ("at", "size", "value"),
+    [(32, 8, 2**64 - 1), (54, 2, 0), (54, 2, 8), (56, 2, 2**16 - 1)],
+    ids=["no table of segments", "segments of nothing", "short segments", "many segments"],
+)
+def test_the_headers_of_a_packagers_library_are_damaged(
+    at: int, size: int, value: int, copy: InstalledCopy
+) -> None:
+    contents = bytearray(copy.library.read_bytes())
+    if not contents.startswith(b"\x7fELF"):
+        pytest.skip("not an ELF library: its headers are not read")
+    contents[at : at + size] = value.to_bytes(size, "little")
+    copy.library.write_bytes(contents)
+    copy.describe(libraries={})
+    sentence = copy.failed_import()
+    assert sentence.startswith("ImportError: ")
+    assert str(copy.library) in sentence
+
+
+@pytest.mark.subprocess
 def test_a_library_with_other_contents_is_not_mapped(copy: InstalledCopy) -> None:
     copy.record()
     contents = bytearray(copy.library.read_bytes())
