@@ -24,6 +24,12 @@ def test_kernels(name: str, check: str) -> None:
     CHECKS[check](CELLS[name])
 
 
+@pytest.mark.parametrize("name", CELLS)
+def test_a_cell_uses_the_instructions_that_the_library_uses(name: str) -> None:
+    ops = getattr(torch.ops, str(_kernels.namespace(CELLS[name])))
+    assert ops.cpu_capability() == torch.ops.lltm.cpu_capability()
+
+
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("name", ["rnn_tanh", "gru", "lstm"])
 def test_every_width_of_a_panel(name: str, heads: int) -> None:
