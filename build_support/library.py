@@ -51,7 +51,7 @@ CPU_SOURCES = [
 
 # Where the kernels need a product and a sum rounded once, they write them in one expression. It
 # stands behind CFLAGS, which may ask for less; a debug build rounds twice all the same.
-EXACT = "-ffp-contract=fast"
+ROUND_ONCE = "-ffp-contract=fast"
 
 
 def target_macro(version: str) -> str:
@@ -71,7 +71,7 @@ def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
     if windows:
         return [
             "/Od" if DEBUG else "/O2",
-            f"/clang:{EXACT}",
+            f"/clang:{ROUND_ONCE}",
             "/EHsc",
             "-DNOMINMAX",
             *(f"/std:{name}" for name in standard),
@@ -80,7 +80,7 @@ def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
         ]
     return [
         *(["-O0", "-g"] if DEBUG else ["-O3", "-g0"]),
-        EXACT,
+        ROUND_ONCE,
         "-fvisibility=hidden",
         "-Wall",
         "-Wextra",
