@@ -23,6 +23,10 @@ if Path(lltm.__file__).parent == SOURCE_TREE and "LLTM_TEST_SOURCE_TREE" not in 
 # Torch holds a million objects that stay: looking through them for cycles took a tenth of the time.
 gc.set_threshold(20_000, 20, 100)
 
+# Inductor's cache of graphs, which all processes of a user share, does not tell loops for AVX-512
+# from those for a processor without it (torch 2.13): the second to ask gets what does not compile.
+torch.compiler.config.force_disable_caches = True
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:

@@ -9,7 +9,6 @@ import cases
 import pytest
 import torch
 import torch._dynamo.testing
-import torch._inductor.config
 from cases import Case
 
 import lltm
@@ -116,11 +115,8 @@ def test_inductor(op: str) -> None:
         return tuple(2.0 * output.tanh() for output in outputs)
 
     arguments = case.arguments().leaves()
-    # Loops without vectors: to find out which ones the compiler knows, inductor compiles torch's
-    # headers three times, which takes longer than the loops around the op.
-    with torch._inductor.config.patch({"cpp.vec_isa_ok": False}):
-        outputs = torch.compile(function, fullgraph=True)(*arguments)
-        found = cases.gradients(outputs, arguments)
+    outputs = torch.compile(function, fullgraph=True)(*arguments)
+    found = cases.gradients(outputs, arguments)
     expected = tuple(2.0 * output.tanh() for output in case.reference(*arguments))
     for a, e in zip(outputs, expected, strict=True):
         cases.assert_close(a, e, "inductor")
