@@ -23,7 +23,7 @@ OURS, STREAM, OTHER, LSTM = "ours", "stream", "other", "lstm"
 """Kinds. An LSTM computes something else, with four gates; all others compute the LLTM and are
 checked against the reference before they are timed. A stream is ours, with its weights packed
 before the clock starts."""
-SHIPPED_FLAGS = ("-O3", "-g0")
+SHIPPED_FLAGS = ("-O2", "-g0")
 """What build_support/library.py optimises with."""
 
 

@@ -99,7 +99,7 @@ def parts_of(case: Case) -> tuple[Part, ...]:
 
 
 @functools.cache
-def library(optimise: str = "-O3") -> ctypes.CDLL:
+def library(optimise: str = "-O2") -> ctypes.CDLL:
     """parts.cpp with the kernels, compiled as the wheel compiles them unless flags are given."""
     csrc = jit.source_directory()
     kernels = [csrc / name for name in jit.kernel_sources()]

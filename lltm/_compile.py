@@ -22,7 +22,7 @@ ROUND_ONCE = "-ffp-contract=fast"
 """As build_support has it, for Clangs before 14, which round a product and a sum twice."""
 FLAGS = (
     "-std=c++17",
-    "-O3",
+    "-O2",
     ROUND_ONCE,
     "-fPIC",
     "-fvisibility=hidden",

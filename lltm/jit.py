@@ -40,7 +40,7 @@ TILE_SOURCES = ("cpu/amx.cpp", "cpu/bf16_dot.cpp")
 """Beside the kernels of SETS_WITH_TILES: products of bfloat16, where the processor has them."""
 SETS_WITH_TILES = ("avx512", *(("baseline",) if platform.machine() == "aarch64" else ()))
 """Whose file has kernels by tiles beside its own."""
-OPTIMISE = ("-O3", "-march=native")
+OPTIMISE = ("-O2", "-march=native")
 """For this processor and no other; the installed library is built without the second."""
 FLAGS = (
     ROUND_ONCE,

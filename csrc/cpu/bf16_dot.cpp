@@ -63,8 +63,32 @@ LLTM_DOT_TARGET inline Pairs broadcast_pair(const BFloat16* row, int64_t i) {
 }
 
 template <int Rows, int Columns>
+using AllSums = Sums[Rows][Columns];
+
+template <int Rows, int Columns>
+LLTM_DOT_TARGET inline void add_pair(AllSums<Rows, Columns>& sums, const Product& of,
+                                     const BFloat16* a, const BFloat16* b, int64_t pair) {
+  Pairs columns[Columns];
+#pragma GCC unroll 3
+  for (int column = 0; column < Columns; ++column) {
+    columns[column] = load_pairs(b + column * of.b_tile + pair * kDepth);
+  }
+#pragma GCC unroll 8
+  for (int row = 0; row < Rows; ++row) {
+    const BFloat16* line = a + row / kRows * of.a_tile + row % kRows * of.a_row_stride;
+    const Pairs x = broadcast_pair(line, pair);
+#pragma GCC unroll 3
+    for (int column = 0; column < Columns; ++column) {
+      sums[row][column] = add_dot(sums[row][column], columns[column], x);
+    }
+  }
+}
+
+template <int Rows, int Columns>
 LLTM_DOT_TARGET void multiply_rows(const Product& of, const BFloat16* a, float* c) {
-  Sums sums[Rows][Columns];
+  // With few sums the loop costs more than a pair; with many the code would not fit its cache.
+  constexpr int64_t kUnrolled = Rows * Columns > 4 ? 1 : kRows;
+  AllSums<Rows, Columns> sums;
 #pragma GCC unroll 8
   for (int row = 0; row < Rows; ++row) {
 #pragma GCC unroll 3
@@ -74,21 +98,9 @@ LLTM_DOT_TARGET void multiply_rows(const Product& of, const BFloat16* a, float* 
   }
   const BFloat16* b = of.b;
   for (int64_t k = 0; k < of.depth; ++k, a += of.a_depth, b += of.b_depth) {
-    for (int64_t pair = 0; pair < kRows; ++pair) {
-      Pairs columns[Columns];
-#pragma GCC unroll 3
-      for (int column = 0; column < Columns; ++column) {
-        columns[column] = load_pairs(b + column * of.b_tile + pair * kDepth);
-      }
-#pragma GCC unroll 8
-      for (int row = 0; row < Rows; ++row) {
-        const BFloat16* line = a + row / kRows * of.a_tile + row % kRows * of.a_row_stride;
-        const Pairs x = broadcast_pair(line, pair);
-#pragma GCC unroll 3
-        for (int column = 0; column < Columns; ++column) {
-          sums[row][column] = add_dot(sums[row][column], columns[column], x);
-        }
-      }
+    for (int64_t first = 0; first < kRows; first += kUnrolled) {
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kUnrolled; ++i) add_pair<Rows, Columns>(sums, of, a, b, first + i);
     }
   }
 #pragma GCC unroll 8

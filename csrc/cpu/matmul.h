@@ -2,23 +2,23 @@
 // the register tile. Included like simd.h.
 #pragma once
 
-// to[k][lane] = from(k, lane) for the lanes there are, else zero.
-template <class T>
+// to[k][lane] = from(k, lane) for the lanes there are, of Room, else zero.
+template <int64_t Room, class T>
 void pack_panel(const T* from, int64_t row_stride, int64_t column_stride, int64_t depth,
-                int64_t lanes, int64_t room, T* to) {
-  if (column_stride == 1 && lanes == room) {
+                int64_t lanes, T* to) {
+  if (column_stride == 1 && lanes == Room) {
     for (int64_t k = 0; k < depth; ++k) {
-      __builtin_memcpy(to + k * room, from + k * row_stride, room * sizeof(T));
+      __builtin_memcpy(to + k * Room, from + k * row_stride, Room * sizeof(T));
     }
     return;
   }
   if (row_stride == 1) {
-    transpose_into(from, column_stride, lanes, depth, to, room, room);
+    transpose_into(from, column_stride, lanes, depth, to, Room, Room);
     return;
   }
   for (int64_t k = 0; k < depth; ++k) {
-    for (int64_t lane = 0; lane < room; ++lane) {
-      to[k * room + lane] = lane < lanes ? from[k * row_stride + lane * column_stride] : T(0);
+    for (int64_t lane = 0; lane < Room; ++lane) {
+      to[k * Room + lane] = lane < lanes ? from[k * row_stride + lane * column_stride] : T(0);
     }
   }
 }
@@ -49,8 +49,8 @@ struct Block {
     constexpr int64_t panel = Vectors * kWidth<T>;
     alignas(kVectorBytes) T packed_b[kDepthBlock * panel];
     const int64_t columns = at_most(panel, args.columns - column);
-    pack_panel(args.b + depth_at * args.b_row_stride + column * args.b_column_stride,
-               args.b_row_stride, args.b_column_stride, depth, columns, panel, packed_b);
+    pack_panel<panel>(args.b + depth_at * args.b_row_stride + column * args.b_column_stride,
+                      args.b_row_stride, args.b_column_stride, depth, columns, packed_b);
     TileSums<T, Vectors> sums;
     TileOperands<T> operands{nullptr, 1, kTileRows, packed_b, panel, depth, args.sum_block};
     if (!packed_a) operands.a_row_stride = args.a_row_stride;
@@ -115,9 +115,10 @@ void pack_rows(const MatrixProduct<T>& args, int64_t row, int64_t rows, int64_t 
   constexpr int64_t strip = 16;
   for (int64_t k = 0; k < depth; k += strip) {
     for (int64_t i = 0; i < rows; i += kTileRows) {
-      pack_panel(args.a + (row + i) * args.a_row_stride + (depth_at + k) * args.a_column_stride,
-                 args.a_column_stride, args.a_row_stride, at_most(strip, depth - k),
-                 at_most(kTileRows, rows - i), int64_t{kTileRows}, to + i * depth + k * kTileRows);
+      pack_panel<kTileRows>(
+          args.a + (row + i) * args.a_row_stride + (depth_at + k) * args.a_column_stride,
+          args.a_column_stride, args.a_row_stride, at_most(strip, depth - k),
+          at_most(kTileRows, rows - i), to + i * depth + k * kTileRows);
     }
   }
 }
