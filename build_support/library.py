@@ -49,10 +49,6 @@ CPU_SOURCES = [
     *(["csrc/cpu/amx.cpp", "csrc/cpu/bf16_dot.cpp"] if TILED_SETS else []),
 ]
 
-# Where the kernels need a product and a sum rounded once, they write them in one expression. It
-# stands behind CFLAGS, which may ask for less; a debug build rounds twice all the same.
-ROUND_ONCE = "-ffp-contract=fast"
-
 
 def target_macro(version: str) -> str:
     """``2.10`` as torch spells a version in TORCH_TARGET_VERSION: a byte each, from the top."""
@@ -71,7 +67,6 @@ def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
     if windows:
         return [
             "/Od" if DEBUG else "/O2",
-            f"/clang:{ROUND_ONCE}",
             "/EHsc",
             "-DNOMINMAX",
             *(f"/std:{name}" for name in standard),
@@ -80,7 +75,6 @@ def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
         ]
     return [
         *(["-O0", "-g"] if DEBUG else ["-O2", "-g0"]),
-        ROUND_ONCE,
         "-fvisibility=hidden",
         "-Wall",
         "-Wextra",

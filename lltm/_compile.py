@@ -18,12 +18,9 @@ from lltm import _jit_cuda, _library
 
 STABLE_SINCE = (2, 10)
 """The torch whose stable ABI the libraries are compiled to: they run on it and on newer ones."""
-ROUND_ONCE = "-ffp-contract=fast"
-"""As build_support has it, for Clangs before 14, which round a product and a sum twice."""
 FLAGS = (
     "-std=c++17",
     "-O2",
-    ROUND_ONCE,
     "-fPIC",
     "-fvisibility=hidden",
     "-w",

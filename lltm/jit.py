@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from lltm import _jit_cuda, _jit_watch, _library, backends, ops
-from lltm._compile import ROUND_ONCE
 from lltm._jit_cache import Cache
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ SETS_WITH_TILES = ("avx512", *(("baseline",) if platform.machine() == "aarch64" 
 OPTIMISE = ("-O2", "-march=native")
 """For this processor and no other; the installed library is built without the second."""
 FLAGS = (
-    ROUND_ONCE,
     "-fvisibility=hidden",
     "-Wno-psabi",
     f"-DLLTM_NAMESPACE={NAMESPACE}",

@@ -43,42 +43,39 @@ LLTM_INLINE To bit_cast(From from) {
   return (To)from;
 }
 
+// One instruction of x86-64 by its name in Intel's guide, for vectors of this width.
+#if defined(__x86_64__)
+#if LLTM_VECTOR_BYTES == 64
+#define LLTM_INTRINSIC(name) _mm512_##name
+using Floats = __m512;
+using Doubles = __m512d;
+using Halves = __m256i;
+#elif LLTM_VECTOR_BYTES == 32
+#define LLTM_INTRINSIC(name) _mm256_##name
+using Floats = __m256;
+using Doubles = __m256d;
+using Halves = __m128i;
+#else
+#define LLTM_INTRINSIC(name) _mm_##name
+using Floats = __m128;
+using Doubles = __m128d;
+#endif
+#endif
+
 // The larger and the smaller of two: the second, where they are equal or one is a NaN. One
 // instruction on x86-64, which compilers do not find for a comparison and a choice of vectors.
-#if defined(__x86_64__) && LLTM_VECTOR_BYTES == 64
+#if defined(__x86_64__)
 LLTM_INLINE VFloat larger(VFloat x, VFloat y) {
-  return (VFloat)_mm512_max_ps((__m512)x, (__m512)y);
+  return (VFloat)LLTM_INTRINSIC(max_ps)((Floats)x, (Floats)y);
 }
 LLTM_INLINE VFloat smaller(VFloat x, VFloat y) {
-  return (VFloat)_mm512_min_ps((__m512)x, (__m512)y);
+  return (VFloat)LLTM_INTRINSIC(min_ps)((Floats)x, (Floats)y);
 }
 LLTM_INLINE VDouble larger(VDouble x, VDouble y) {
-  return (VDouble)_mm512_max_pd((__m512d)x, (__m512d)y);
+  return (VDouble)LLTM_INTRINSIC(max_pd)((Doubles)x, (Doubles)y);
 }
 LLTM_INLINE VDouble smaller(VDouble x, VDouble y) {
-  return (VDouble)_mm512_min_pd((__m512d)x, (__m512d)y);
-}
-#elif defined(__x86_64__) && LLTM_VECTOR_BYTES == 32
-LLTM_INLINE VFloat larger(VFloat x, VFloat y) {
-  return (VFloat)_mm256_max_ps((__m256)x, (__m256)y);
-}
-LLTM_INLINE VFloat smaller(VFloat x, VFloat y) {
-  return (VFloat)_mm256_min_ps((__m256)x, (__m256)y);
-}
-LLTM_INLINE VDouble larger(VDouble x, VDouble y) {
-  return (VDouble)_mm256_max_pd((__m256d)x, (__m256d)y);
-}
-LLTM_INLINE VDouble smaller(VDouble x, VDouble y) {
-  return (VDouble)_mm256_min_pd((__m256d)x, (__m256d)y);
-}
-#elif defined(__x86_64__)
-LLTM_INLINE VFloat larger(VFloat x, VFloat y) { return (VFloat)_mm_max_ps((__m128)x, (__m128)y); }
-LLTM_INLINE VFloat smaller(VFloat x, VFloat y) { return (VFloat)_mm_min_ps((__m128)x, (__m128)y); }
-LLTM_INLINE VDouble larger(VDouble x, VDouble y) {
-  return (VDouble)_mm_max_pd((__m128d)x, (__m128d)y);
-}
-LLTM_INLINE VDouble smaller(VDouble x, VDouble y) {
-  return (VDouble)_mm_min_pd((__m128d)x, (__m128d)y);
+  return (VDouble)LLTM_INTRINSIC(min_pd)((Doubles)x, (Doubles)y);
 }
 #else
 template <class V>
@@ -105,15 +102,13 @@ LLTM_INLINE VShort narrow(VFloat x, BFloat16) {
   return __builtin_convertvector((x == x ? rounded : quiet) >> 16, VShort);
 }
 
-#if defined(__x86_64__) && LLTM_VECTOR_BYTES == 64
-LLTM_INLINE VFloat widen(VShort half, Half) { return (VFloat)_mm512_cvtph_ps((__m256i)half); }
-LLTM_INLINE VShort narrow(VFloat x, Half) {
-  return (VShort)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#if defined(__x86_64__) && LLTM_VECTOR_BYTES > 16
+LLTM_INLINE VFloat widen(VShort half, Half) {
+  return (VFloat)LLTM_INTRINSIC(cvtph_ps)((Halves)half);
 }
-#elif defined(__x86_64__) && LLTM_VECTOR_BYTES == 32
-LLTM_INLINE VFloat widen(VShort half, Half) { return (VFloat)_mm256_cvtph_ps((__m128i)half); }
 LLTM_INLINE VShort narrow(VFloat x, Half) {
-  return (VShort)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return (VShort)LLTM_INTRINSIC(cvtps_ph)((Floats)x, nearest);
 }
 #else
 LLTM_INLINE VFloat widen(VShort half, Half) {

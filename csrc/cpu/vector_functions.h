@@ -124,15 +124,9 @@ LLTM_INLINE V log_sigmoid_of(V x) {
   return minimum_of(x, V{}) - log1p_of(exp_of(negative(x)));
 }
 
-#if defined(__x86_64__) && LLTM_VECTOR_BYTES == 64
-LLTM_INLINE VFloat square_root(VFloat x) { return (VFloat)_mm512_sqrt_ps((__m512)x); }
-LLTM_INLINE VDouble square_root(VDouble x) { return (VDouble)_mm512_sqrt_pd((__m512d)x); }
-#elif defined(__x86_64__) && LLTM_VECTOR_BYTES == 32
-LLTM_INLINE VFloat square_root(VFloat x) { return (VFloat)_mm256_sqrt_ps((__m256)x); }
-LLTM_INLINE VDouble square_root(VDouble x) { return (VDouble)_mm256_sqrt_pd((__m256d)x); }
-#elif defined(__x86_64__)
-LLTM_INLINE VFloat square_root(VFloat x) { return (VFloat)_mm_sqrt_ps((__m128)x); }
-LLTM_INLINE VDouble square_root(VDouble x) { return (VDouble)_mm_sqrt_pd((__m128d)x); }
+#if defined(__x86_64__)
+LLTM_INLINE VFloat square_root(VFloat x) { return (VFloat)LLTM_INTRINSIC(sqrt_ps)((Floats)x); }
+LLTM_INLINE VDouble square_root(VDouble x) { return (VDouble)LLTM_INTRINSIC(sqrt_pd)((Doubles)x); }
 #else
 template <class V>
 LLTM_INLINE V square_root(V x) {

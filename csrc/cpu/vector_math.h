@@ -30,6 +30,7 @@ struct Constants<float> {
   static constexpr float kSmallest = 0x1p-126f;  // normal number
   static constexpr int kRaise = 25;
   static constexpr float kRaised = 0x1p25f;
+  static constexpr int kHighHalf = ~0xfff;
   static constexpr float kLogLn2High = 0x1.62e3p-1f;  // few bits, so that k * kLogLn2High is exact
   static constexpr float kLogLn2Low = 0x1.2fefa2p-17f;
   // (log(1 + f) - 2 s) / s with s = f / (2 + f), in powers of s^2, for 1 + f from sqrt(1/2) to
@@ -61,6 +62,7 @@ struct Constants<double> {
   static constexpr double kSmallest = 0x1p-1022;
   static constexpr int kRaise = 54;
   static constexpr double kRaised = 0x1p54;
+  static constexpr int64_t kHighHalf = ~0x7ffffffLL;
   static constexpr double kLogLn2High = 6.93147180369123816490e-01;
   static constexpr double kLogLn2Low = 1.90821492927058770002e-10;
   static constexpr double kLog[] = {6.666666666666735130e-01, 3.999999999940941908e-01,
@@ -157,21 +159,37 @@ LLTM_INLINE VDouble copy_sign(VDouble magnitude, VDouble sign) {
   return bit_cast<VDouble>(bit_cast<VLong>(magnitude) | (bit_cast<VLong>(sign) & INT64_MIN));
 }
 
-// x - a * b, rounded once.
+// x - a * b, rounded once: by name, for a compiler makes that of the formula or does not.
+#if defined(__x86_64__) && LLTM_VECTOR_BYTES > 16
 LLTM_INLINE VFloat minus_product(VFloat x, VFloat a, VFloat b) {
-  if constexpr (kHasFma) return x - a * b;
-  // Halves of 12 bits, whose products are exact.
-  const VFloat a_high = bit_cast<VFloat>(bit_cast<VInt>(a) & ~0xfff), a_low = a - a_high;
-  const VFloat b_high = bit_cast<VFloat>(bit_cast<VInt>(b) & ~0xfff), b_low = b - b_high;
-  return x - a_high * b_high - (a_high * b_low + a_low * b_high) - a_low * b_low;
+  return (VFloat)LLTM_INTRINSIC(fnmadd_ps)((Floats)a, (Floats)b, (Floats)x);
 }
 LLTM_INLINE VDouble minus_product(VDouble x, VDouble a, VDouble b) {
-  if constexpr (kHasFma) return x - a * b;
-  constexpr int64_t high = ~0x7ffffffLL;
-  const VDouble a_high = bit_cast<VDouble>(bit_cast<VLong>(a) & high), a_low = a - a_high;
-  const VDouble b_high = bit_cast<VDouble>(bit_cast<VLong>(b) & high), b_low = b - b_high;
+  return (VDouble)LLTM_INTRINSIC(fnmadd_pd)((Doubles)a, (Doubles)b, (Doubles)x);
+}
+#elif defined(__aarch64__)
+LLTM_INLINE VFloat minus_product(VFloat x, VFloat a, VFloat b) {
+  return (VFloat)vfmsq_f32((float32x4_t)x, (float32x4_t)a, (float32x4_t)b);
+}
+LLTM_INLINE VDouble minus_product(VDouble x, VDouble a, VDouble b) {
+  return (VDouble)vfmsq_f64((float64x2_t)x, (float64x2_t)a, (float64x2_t)b);
+}
+#else
+// Of two halves of the bits, whose products are exact.
+template <class T, class V>
+LLTM_INLINE V minus_product_of_halves(V x, V a, V b) {
+  using I = typename VectorOf<T>::bits;
+  const V a_high = bit_cast<V>(bit_cast<I>(a) & Constants<T>::kHighHalf), a_low = a - a_high;
+  const V b_high = bit_cast<V>(bit_cast<I>(b) & Constants<T>::kHighHalf), b_low = b - b_high;
   return x - a_high * b_high - (a_high * b_low + a_low * b_high) - a_low * b_low;
 }
+LLTM_INLINE VFloat minus_product(VFloat x, VFloat a, VFloat b) {
+  return minus_product_of_halves<float>(x, a, b);
+}
+LLTM_INLINE VDouble minus_product(VDouble x, VDouble a, VDouble b) {
+  return minus_product_of_halves<double>(x, a, b);
+}
+#endif
 
 // A number and what was rounded off it.
 template <class V>

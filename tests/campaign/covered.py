@@ -54,8 +54,6 @@ NATIVE = (
 LEFT_OUT = (
     # It finds what gcov writes beside the objects.
     "tests/op/test_jit.py::test_a_finished_build_is_used_where_nothing_can_be_written",
-    # Without optimisation what must be rounded once is rounded twice, and values are 5 ulp off.
-    "tests/op/test_capabilities.py::test_the_suite_of_values_passes_on_lesser_processors",
 )
 PYTHON = ("lltm", "torchproof")
 
