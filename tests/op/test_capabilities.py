@@ -55,6 +55,13 @@ def test_the_suite_of_values_passes_on_lesser_processors(capability: str) -> Non
     assert done.stdout.split()[-1] == capability
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: it guards memory as Linux does")
+@pytest.mark.parametrize("capability", HERE)
+def test_nothing_is_read_beyond_an_argument(capability: str) -> None:
+    done = run(capability, "guarded.py")
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_best_is_in_use_unless_another_is_asked_for() -> None:
     best, has = jit.kernel_set(), _processor.read().instruction_sets
     if best == "avx512" and "avx512_bf16" in has:
