@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch._dynamo.testing
 from cases import Case
+from torch._dynamo.utils import counters
 
 import lltm
 
@@ -123,6 +124,15 @@ def test_inductor(op: str) -> None:
     wanted = torch.autograd.grad(cases.loss(expected), arguments.tensors())
     for a, e in zip(found, wanted, strict=True):
         cases.assert_close(a, e, "gradient of inductor")
+
+
+def test_inductor_reads_no_graph_of_another_process() -> None:
+    """Its cache would give loops with vectors to a process that is held to none."""
+    counters["inductor"].clear()
+    for _ in range(2):
+        torch.compiler.reset()
+        torch.compile(torch.tanh, fullgraph=True)(torch.ones(3))
+    assert counters["inductor"]["fxgraph_cache_hit"] == 0
 
 
 @pytest.mark.parametrize("transform", ["grad", "vmap", "jvp"])
