@@ -45,8 +45,10 @@ ARM_SETS = (
     *("sve", "sve2", "svei8mm", "svebf16", "sme"),
 )
 RENAMED = {"asimd": "neon"}
-# AMD's families before Zen 4, and those since, which have AVX-512.
-AMD_FAMILIES = {23: ("Zen or Zen 2", ""), 25: ("Zen 3", "Zen 4"), 26: ("", "Zen 5")}
+# AMD's families, without AVX-512 and with it.
+AMD_FAMILIES = {23: ("Zen", ""), 25: ("Zen 3", "Zen 4"), 26: ("", "Zen 5")}
+# Those of family 23, as Linux has them.
+ZEN_2_MODELS = {*range(0x30, 0x50), *range(0x60, 0x80), 0x90, 0x91, *range(0xA0, 0xB0)}
 X86_LEVELS = (("amx_tile", "AMX"), ("avx512f", "AVX-512"), ("avx2", "AVX2"))
 CACHES = {"Data": "L{}d", "Instruction": "L{}i", "Unified": "L{}"}
 SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -121,6 +123,8 @@ class Processor:
     def _kind(self) -> str | None:
         if self.architecture not in X86:
             return None if self.vendor == UNKNOWN else self.name
+        if self.vendor == "AMD" and self.family == 23 and self.model in ZEN_2_MODELS:
+            return "Zen 2"
         if self.vendor == "AMD" and self.family in AMD_FAMILIES:
             return AMD_FAMILIES[self.family]["avx512f" in self.instruction_sets] or None
         # Intel's model numbers are as many as its products, and virtual machines make some up.

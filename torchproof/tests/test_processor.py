@@ -141,6 +141,8 @@ def test_a_virtual_machine_that_hides_its_caches_has_none(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "title"),
     [
+        ({"family": 23, "model": 1, "flags": "avx2"}, "AMD Zen"),
+        ({"family": 23, "model": 49, "flags": "avx2"}, "AMD Zen 2"),
         ({"flags": "avx2"}, "AMD Zen 3"),
         ({"family": 26}, "AMD Zen 5"),
         ({"family": 99}, "AMD with AVX-512"),
