@@ -34,6 +34,7 @@ namespace lltm::cpu {
 namespace {
 constexpr int kVectorBytes = LLTM_VECTOR_BYTES;
 #include "cpu/simd.h"
+#include "cpu/pair.h"
 #include "cpu/vector_math.h"
 
 template <class T>

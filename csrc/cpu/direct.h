@@ -169,13 +169,26 @@ struct ManyRows {
     BatchBlock<Gates, T, Vectors> block;
     block.compute(args, column, states, args.x + first);
     const int64_t rows = at_most(Vectors * kWidth<T>, args.gates.rows - first);
-    for (int64_t row = 0; row < rows; ++row) {
-      vector_t<T> z[Gates::kPre];
+    for_each_row(rows, lanes, FinishRows<Vectors>{args, block, first, column});
+  }
+
+  template <int Vectors>
+  struct FinishRows {
+    const CellForward<T>& args;
+    const BatchBlock<Gates, T, Vectors>& block;
+    int64_t first;
+    int64_t column;
+
+    template <class Lanes>
+    LLTM_INLINE void run(int64_t row, Lanes lanes) const {
+      lanes_t<Lanes, T> z[Gates::kPre];
 #pragma GCC unroll 16
-      for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(block.z[gate][row]);
+      for (int gate = 0; gate < Gates::kGates; ++gate) {
+        z[gate] = lanes.load_from(block.z[gate][row], kWidth<T>);
+      }
       finish_forward<Gates>(args.gates, first + row, column, z, lanes);
     }
-  }
+  };
 };
 
 template <class Gates, class T>

@@ -12,130 +12,152 @@ struct StepScalars {
   }
 };
 
-// One vector of one row, from the pre-activations' shares in z to the results in memory.
-template <class Gates, class T, class Lanes>
-void finish_forward(const GatesForward<T>& args, int64_t row, int64_t column,
-                    vector_t<T> (&z)[Gates::kPre], Lanes lanes) {
+// Scheduled before registers are given out, too, which puts the longest chain of the functions
+// first. Of the products that makes slower ones.
+#if defined(__GNUC__) && !defined(__clang__)
+#define LLTM_SCHEDULED __attribute__((optimize("schedule-insns", "sched-pressure")))
+#else
+#define LLTM_SCHEDULED
+#endif
+
+// One vector of the lanes' rows, from the pre-activations' shares in z to the results in memory.
+template <class Gates, class T, class V, class Lanes>
+LLTM_SCHEDULED void finish_forward(const GatesForward<T>& args, int64_t row, int64_t column,
+                                   V (&z)[Gates::kPre], Lanes lanes) {
   constexpr int kStates = Gates::kStates;
+  const int64_t width = args.state, saved_width = Gates::kSaved * width;
 #pragma GCC unroll 16
   for (int gate = 0; gate < Gates::kGates; ++gate) {
-    const int64_t at = gate * args.state + column;
-    if (args.z) z[gate] += lanes.load_from(args.z + row * args.z_stride + at);
+    const int64_t at = row * args.z_stride + gate * width + column;
+    if (args.z) z[gate] += lanes.load_from(args.z + at, args.z_stride);
   }
 #pragma GCC unroll 32
   for (int i = 0; i < Gates::kPre; ++i) {
-    if (args.bias) z[i] += lanes.load_from(args.bias + i * args.state + column);
+    if (args.bias) z[i] += lanes.load_from(args.bias + i * width + column, 0);
   }
-  const int64_t at = row * args.state + column;
-  vector_t<T> state[kStates];
+  const int64_t at = row * width + column;
+  V state[kStates];
 #pragma GCC unroll 16
   for (int i = 0; i < kStates; ++i) {
-    state[i] = i > 0 && args.carry[i] ? lanes.load_from(args.carry[i] + at)
-                                      : lanes.load_from(args.old_state[i] + at);
+    state[i] = i > 0 && args.carry[i] ? lanes.load_from(args.carry[i] + at, width)
+                                      : lanes.load_from(args.old_state[i] + at, width);
   }
   const StepScalars<T> scalars(args.scalars);
   const auto out = Gates::forward(z, state, scalars.values);
 #pragma GCC unroll 16
   for (int i = 0; i < kStates; ++i) {
-    if (i > 0 && args.carry[i]) lanes.store_to(args.carry[i] + at, out.state[i]);
-    lanes.store_to(args.new_state[i] + at, out.state[i]);
+    if (i > 0 && args.carry[i]) lanes.store_to(args.carry[i] + at, out.state[i], width);
+    lanes.store_to(args.new_state[i] + at, out.state[i], width);
   }
   // What was stored, not what was computed: the next step sees what the caller sees.
-  if (args.h_next) lanes.store_to(args.h_next + at, lanes.load_from(args.new_state[0] + at));
+  if (args.h_next) {
+    lanes.store_to(args.h_next + at, lanes.load_from(args.new_state[0] + at, width), width);
+  }
   if (!args.saved) return;
 #pragma GCC unroll 32
   for (int i = 0; i < Gates::kSaved; ++i) {
-    lanes.store_to(args.saved + (row * Gates::kSaved + i) * args.state + column, out.saved[i]);
+    const int64_t to = row * saved_width + i * width + column;
+    lanes.store_to(args.saved + to, out.saved[i], saved_width);
   }
 }
 
-template <class T, class Lanes>
-LLTM_INLINE vector_t<T> load_or_zero(const T* from, int64_t at, Lanes lanes) {
-  return from ? lanes.load_from(from + at) : vector_t<T>{};
-}
-
-// One vector of one row, from the hidden state's gradient to the pre-activations'.
-template <class Gates, class T, class Lanes>
-void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t column, vector_t<T> grad_h,
-                     Lanes lanes) {
-  using V = vector_t<T>;
+// One vector of the lanes' rows, from the hidden state's gradient to the pre-activations'.
+template <class Gates, class T, class V, class Lanes>
+LLTM_SCHEDULED void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t column,
+                                    V grad_h, Lanes lanes) {
   constexpr int kStates = Gates::kStates, kGates = Gates::kGates;
-  const int64_t at = row * args.state + column;
+  const int64_t width = args.state, saved_width = Gates::kSaved * width, z_width = kGates * width;
+  const int64_t at = row * width + column;
+  const auto load_or_zero = [&](const T* from) __attribute__((always_inline)) {
+    return from ? lanes.load_from(from + at, width) : V{};
+  };
   V saved[kRoom<Gates::kSaved>];
 #pragma GCC unroll 32
   for (int i = 0; i < Gates::kSaved; ++i) {
-    saved[i] = lanes.load_from(args.saved + (row * Gates::kSaved + i) * args.state + column);
+    const int64_t from = row * saved_width + i * width + column;
+    saved[i] = lanes.load_from(args.saved + from, saved_width);
   }
-  if (args.grad_h) grad_h += lanes.load_from(args.grad_h + at);
+  if (args.grad_h) grad_h += lanes.load_from(args.grad_h + at, width);
   V old_state[kStates], new_state[kStates], grad[kStates];
 #pragma GCC unroll 16
   for (int i = 0; i < kStates; ++i) {
-    old_state[i] = load_or_zero(args.old_state[i], at, lanes);
-    new_state[i] = load_or_zero(args.new_state[i], at, lanes);
+    old_state[i] = load_or_zero(args.old_state[i]);
+    new_state[i] = load_or_zero(args.new_state[i]);
     grad[i] = i == 0 ? grad_h : V{};
-    if (args.grad_state[i]) grad[i] += lanes.load_from(args.grad_state[i] + at);
-    if (i >= kFirstPassed && args.carry_in[i]) grad[i] += lanes.load_from(args.carry_in[i] + at);
+    if (args.grad_state[i]) grad[i] += lanes.load_from(args.grad_state[i] + at, width);
+    if (i >= kFirstPassed && args.carry_in[i]) {
+      grad[i] += lanes.load_from(args.carry_in[i] + at, width);
+    }
   }
   const StepScalars<T> scalars(args.scalars);
   const auto out = Gates::backward(saved, old_state, new_state, grad, scalars.values);
 #pragma GCC unroll 32
   for (int i = 0; i < Gates::kPre; ++i) {
     const int share = i / kGates;
-    const int64_t to = (row * kGates + i % kGates) * args.state + column;
-    lanes.store_to(args.d_z[share] + to, out.d_z[i]);
+    const int64_t to = row * z_width + i % kGates * width + column;
+    T* d_z = args.d_z[share] + to;
+    lanes.store_to(d_z, out.d_z[i], z_width);
     if (share == kRecurrentShare && args.d_z_next) {
-      lanes.store_to(args.d_z_next + to, lanes.load_from(args.d_z[share] + to));
+      lanes.store_to(args.d_z_next + to, lanes.load_from(d_z, z_width), z_width);
     }
   }
 #pragma GCC unroll 16
   for (int i = kFirstPassed; i < kStates; ++i) {
-    if (args.carry_out[i]) lanes.store_to(args.carry_out[i] + at, out.d_state[i]);
-    if (i > 0 && args.d_old_state[i]) lanes.store_to(args.d_old_state[i] + at, out.d_state[i]);
+    if (args.carry_out[i]) lanes.store_to(args.carry_out[i] + at, out.d_state[i], width);
+    if (i > 0 && args.d_old_state[i]) {
+      lanes.store_to(args.d_old_state[i] + at, out.d_state[i], width);
+    }
   }
 }
 
 // Walks the work items of [begin, end): full vectors first, then the tail of each stretch.
-template <class T, class Body>
-LLTM_INLINE void for_each_vector(int64_t columns, int64_t begin, int64_t end, const Body& body) {
+template <class T, class Rows>
+LLTM_INLINE void for_each_vector(int64_t rows, int64_t columns, int64_t begin, int64_t end,
+                                 Rows of) {
   const int64_t stretches = (columns + kColumns - 1) / kColumns;
   for (int64_t item = begin; item < end; ++item) {
-    const int64_t row = item / stretches;
-    int64_t column = (item % stretches) * kColumns;
-    const int64_t last = column + kColumns < columns ? column + kColumns : columns;
-    for (; column + kWidth<T> <= last; column += kWidth<T>) body.run(row, column, Full{});
-    if (column < last) body.run(row, column, Tail{last - column});
+    of.first = item / stretches * kItemRows;
+    const int64_t count = at_most(kItemRows, rows - of.first);
+    of.column = (item % stretches) * kColumns;
+    const int64_t last = at_most(columns, of.column + kColumns);
+    for (; of.column + kWidth<T> <= last; of.column += kWidth<T>) for_each_row(count, Full{}, of);
+    if (of.column < last) for_each_row(count, Tail{last - of.column}, of);
   }
 }
 
 template <class Gates, class T>
-struct ForwardVector {
+struct ForwardRows {
   const GatesForward<T>& args;
+  int64_t first = 0;
+  int64_t column = 0;
 
   template <class Lanes>
-  LLTM_INLINE void run(int64_t row, int64_t column, Lanes lanes) const {
-    vector_t<T> z[Gates::kPre] = {};
-    finish_forward<Gates>(args, row, column, z, lanes);
+  LLTM_INLINE void run(int64_t row, Lanes lanes) const {
+    lanes_t<Lanes, T> z[Gates::kPre] = {};
+    finish_forward<Gates>(args, first + row, column, z, lanes);
   }
 };
 
 template <class Gates, class T>
 void gates_forward(const GatesForward<T>& args, int64_t begin, int64_t end) {
-  for_each_vector<T>(args.state, begin, end, ForwardVector<Gates, T>{args});
+  for_each_vector<T>(args.rows, args.state, begin, end, ForwardRows<Gates, T>{args});
 }
 
 template <class Gates, class T>
-struct BackwardVector {
+struct BackwardRows {
   const GatesBackward<T>& args;
+  int64_t first = 0;
+  int64_t column = 0;
 
   template <class Lanes>
-  LLTM_INLINE void run(int64_t row, int64_t column, Lanes lanes) const {
-    finish_backward<Gates>(args, row, column, vector_t<T>{}, lanes);
+  LLTM_INLINE void run(int64_t row, Lanes lanes) const {
+    finish_backward<Gates>(args, first + row, column, lanes_t<Lanes, T>{}, lanes);
   }
 };
 
 template <class Gates, class T>
 void gates_backward(const GatesBackward<T>& args, int64_t begin, int64_t end) {
-  for_each_vector<T>(args.state, begin, end, BackwardVector<Gates, T>{args});
+  for_each_vector<T>(args.rows, args.state, begin, end, BackwardRows<Gates, T>{args});
 }
 
 // Enough columns at a time to read whole stretches of each row.

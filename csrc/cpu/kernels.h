@@ -20,11 +20,11 @@ namespace lltm::cpu {
 
 // Gates -------------------------------------------------------------------------------------------
 
-// One work item of the gate kernels is a stretch of this many columns of one row.
-constexpr int64_t kColumns = 256;
+// One work item of the gate kernels is a stretch of so many columns of so many rows.
+constexpr int64_t kColumns = 256, kItemRows = 2;
 
 constexpr int64_t gate_items(int64_t rows, int64_t state) {
-  return rows * ((state + kColumns - 1) / kColumns);
+  return (rows + kItemRows - 1) / kItemRows * ((state + kColumns - 1) / kColumns);
 }
 
 template <class T>

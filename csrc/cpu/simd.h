@@ -33,6 +33,23 @@ using VLong = VectorOf<double>::bits;
 typedef uint16_t VShort __attribute__((vector_size(kVectorBytes / 2)));
 typedef uint32_t VUnsigned __attribute__((vector_size(kVectorBytes)));
 
+template <class V>
+struct ElementOf;
+template <>
+struct ElementOf<VFloat> {
+  using type = float;
+  using bits = VInt;
+};
+template <>
+struct ElementOf<VDouble> {
+  using type = double;
+  using bits = VLong;
+};
+template <class V>
+using element_t = typename ElementOf<V>::type;
+template <class V>
+using bits_t = typename ElementOf<V>::bits;
+
 // Minus zero changes no value, not even -0, so that no instruction remains but the broadcast.
 LLTM_INLINE VFloat broadcast(float x) { return x - VFloat{}; }
 LLTM_INLINE VDouble broadcast(double x) { return x - VDouble{}; }
@@ -41,6 +58,11 @@ template <class To, class From>
 LLTM_INLINE To bit_cast(From from) {
   static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");
   return (To)from;
+}
+
+template <class Mask, class V>
+LLTM_INLINE V choose(Mask mask, V x, V y) {
+  return mask ? x : y;
 }
 
 // One instruction of x86-64 by its name in Intel's guide, for vectors of this width.
@@ -178,14 +200,14 @@ template <class T>
 constexpr int kWidth = VectorOf<compute_t<T>>::width;
 
 // A full vector, or the first `count` elements of one; `count` is a template's choice so that the
-// hot loop carries no test.
+// hot loop carries no test. Of one row: TwoRows of rows.h needs to know where the next is.
 struct Full {
   template <class T>
-  LLTM_INLINE vector_t<T> load_from(const T* from) const {
+  LLTM_INLINE vector_t<T> load_from(const T* from, int64_t /*row_stride*/ = 0) const {
     return load(from);
   }
   template <class T>
-  LLTM_INLINE void store_to(T* to, vector_t<T> x) const {
+  LLTM_INLINE void store_to(T* to, vector_t<T> x, int64_t /*row_stride*/ = 0) const {
     store(to, x);
   }
 };
@@ -194,13 +216,13 @@ struct Tail {
   int64_t count;
 
   template <class T>
-  LLTM_INLINE vector_t<T> load_from(const T* from) const {
+  LLTM_INLINE vector_t<T> load_from(const T* from, int64_t /*row_stride*/ = 0) const {
     T padded[kWidth<T>] = {};
     __builtin_memcpy(padded, from, count * sizeof(T));
     return load(padded);
   }
   template <class T>
-  LLTM_INLINE void store_to(T* to, vector_t<T> x) const {
+  LLTM_INLINE void store_to(T* to, vector_t<T> x, int64_t /*row_stride*/ = 0) const {
     T padded[kWidth<T>];
     store(padded, x);
     __builtin_memcpy(to, padded, count * sizeof(T));

@@ -65,9 +65,7 @@ struct ForwardPanel {
       const int64_t rows = at_most(kTileRows, args.gates.rows - row);
       multiply(args.h, row, rows, sums, false);
       if (has_input) multiply(args.x, row, rows, Gates::kSplit ? shares : sums, !Gates::kSplit);
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int v = 0; v < Vectors; ++v) finish(row + i, v, sums.at[i], shares.at[i]);
-      }
+      for (int v = 0; v < Vectors; ++v) finish(row, rows, v, sums, shares);
     }
   }
 
@@ -83,23 +81,41 @@ struct ForwardPanel {
     multiply_panel(operands, rows, sums, add);
   }
 
-  using RowOfSums = compute_t<T>[kSums][kWidth<T>];
-
-  void finish(int64_t row, int vector, const RowOfSums& sums, const RowOfSums& shares) const {
-    vector_t<T> z[Gates::kPre] = {};
-#pragma GCC unroll 16
-    for (int gate = 0; gate < kGates; ++gate) {
-      const int from = gate * Vectors + vector;
-      if (Gates::kSplit && args.x.depth > 0) z[gate] = load(shares[from]);
-      z[Gates::kPre - kGates + gate] = load(sums[from]);
-    }
+  void finish(int64_t row, int64_t rows, int vector, const Sums& sums, const Sums& shares) const {
     const int64_t at = column + vector * kWidth<T>;
+    const FinishRows finish{*this, row, head * size + at, vector, sums, shares};
     if (at + kWidth<T> <= size) {
-      finish_forward<Gates>(args.gates, row, head * size + at, z, Full{});
+      for_each_row(rows, Full{}, finish);
     } else {
-      finish_forward<Gates>(args.gates, row, head * size + at, z, Tail{size - at});
+      for_each_row(rows, Tail{size - at}, finish);
     }
   }
+
+  // The gates of a vector of the panel, after the product.
+  struct FinishRows {
+    const ForwardPanel& of;
+    int64_t first;
+    int64_t column;
+    int vector;
+    const Sums& sums;
+    const Sums& shares;
+
+    template <class Lanes>
+    LLTM_INLINE void run(int64_t row, Lanes lanes) const {
+      lanes_t<Lanes, T> z[Gates::kPre] = {};
+#pragma GCC unroll 16
+      for (int gate = 0; gate < kGates; ++gate) {
+        if (Gates::kSplit && of.args.x.depth > 0) z[gate] = load(shares, row, gate, lanes);
+        z[Gates::kPre - kGates + gate] = load(sums, row, gate, lanes);
+      }
+      finish_forward<Gates>(of.args.gates, first + row, column, z, lanes);
+    }
+
+    template <class Lanes>
+    LLTM_INLINE lanes_t<Lanes, T> load(const Sums& from, int64_t row, int gate, Lanes lanes) const {
+      return lanes.load_from(from.at[row][gate * Vectors + vector], kSums * kWidth<T>);
+    }
+  };
 };
 
 template <class Gates, class T, int Vectors>
@@ -175,8 +191,8 @@ struct BackwardPanel {
     for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
       const int64_t rows = at_most(kTileRows, args.gates.rows - row);
       multiply(row, rows, sums);
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int v = 0; v < Vectors; ++v) finish(row + i, column + v * kWidth<T>, sums.at[i][v]);
+      for (int v = 0; v < Vectors; ++v) {
+        finish(row, rows, column + v * kWidth<T>, sums.at[0][v], Vectors * kWidth<T>);
       }
     }
   }
@@ -201,14 +217,29 @@ struct BackwardPanel {
     }
   }
 
-  void finish(int64_t row, int64_t at, const C* sums) const {
-    const auto grad_h = load(sums);
+  void finish(int64_t row, int64_t rows, int64_t at, const C* sums, int64_t sums_stride) const {
+    const FinishRows finish{args.gates, row, head * size + at, sums, sums_stride};
     if (at + kWidth<T> <= size) {
-      finish_backward<Gates>(args.gates, row, head * size + at, grad_h, Full{});
+      for_each_row(rows, Full{}, finish);
     } else {
-      finish_backward<Gates>(args.gates, row, head * size + at, grad_h, Tail{size - at});
+      for_each_row(rows, Tail{size - at}, finish);
     }
   }
+
+  // The gates of a vector of the panel, after the product.
+  struct FinishRows {
+    const GatesBackward<T>& gates;
+    int64_t first;
+    int64_t column;
+    const C* sums;
+    int64_t stride;  // of sums
+
+    template <class Lanes>
+    LLTM_INLINE void run(int64_t row, Lanes lanes) const {
+      const auto grad_h = lanes.load_from(sums + row * stride, stride);
+      finish_backward<Gates>(gates, first + row, column, grad_h, lanes);
+    }
+  };
 };
 
 template <class Gates, class T>

@@ -211,18 +211,25 @@ void pack_tiled_forward(const TilePack& args, int64_t begin, int64_t end) {
   }
 }
 
-template <class Gates, class Lanes>
-void finish_tiled_forward(const TiledForward& args, int64_t row, int64_t rows, int64_t column,
-                          const float* sums, Lanes lanes) {
-  for (int64_t i = 0; i < rows; ++i) {
-    VFloat z[Gates::kPre] = {};
+template <class Gates>
+struct FinishTiledForward {
+  const GatesForward<BFloat16>& args;
+  int64_t first;
+  int64_t column;
+  const float* sums;
+
+  template <class Lanes>
+  LLTM_INLINE void run(int64_t row, Lanes lanes) const {
+    constexpr int64_t stride = Gates::kGates * bf16::kRows;
+    lanes_t<Lanes, float> z[Gates::kPre] = {};
 #pragma GCC unroll 16
     for (int gate = 0; gate < Gates::kGates; ++gate) {
-      z[Gates::kPre - Gates::kGates + gate] = load(sums + (i * Gates::kGates + gate) * bf16::kRows);
+      const float* from = sums + row * stride + gate * bf16::kRows;
+      z[Gates::kPre - Gates::kGates + gate] = lanes.load_from(from, stride);
     }
-    finish_forward<Gates>(args.gates, row + i, column, z, lanes);
+    finish_forward<Gates>(args, first + row, column, z, lanes);
   }
-}
+};
 
 template <class Engine, class Gates>
 void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
@@ -244,10 +251,11 @@ void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
                           bf16::kElements, gates * bf16::kElements, tiles,
                           sums + gate * bf16::kRows, gates * bf16::kRows, false});
       }
+      const FinishTiledForward<Gates> finish{args.gates, row, column, sums};
       if (states >= bf16::kRows) {
-        finish_tiled_forward<Gates>(args, row, rows, column, sums, Full{});
+        for_each_row(rows, Full{}, finish);
       } else {
-        finish_tiled_forward<Gates>(args, row, rows, column, sums, Tail{states});
+        for_each_row(rows, Tail{states}, finish);
       }
     }
   }
@@ -271,18 +279,30 @@ void pack_tiled_backward(const TilePack& args, int64_t begin, int64_t end) {
 }
 
 template <class Gates>
+struct FinishTiledBackward {
+  static constexpr int64_t kStride = 2 * bf16::kRows;
+  const GatesBackward<BFloat16>& args;
+  int64_t first;
+  int64_t column;
+  const float* sums;
+
+  template <class Lanes>
+  LLTM_INLINE void run(int64_t row, Lanes lanes) const {
+    const auto grad_h = lanes.load_from(sums + row * kStride, kStride);
+    finish_backward<Gates>(args, first + row, column, grad_h, lanes);
+  }
+};
+
+template <class Gates>
 void finish_tiled_backward(const TiledBackward& args, int64_t row, int64_t rows, int64_t column,
                            const float* sums) {
-  constexpr int64_t columns = 2 * bf16::kRows;
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t at = 0; at < columns && column + at < args.gates.state; at += bf16::kRows) {
-      const int64_t states = args.gates.state - column - at;
-      const VFloat grad_h = load(sums + i * columns + at);
-      if (states >= bf16::kRows) {
-        finish_backward<Gates>(args.gates, row + i, column + at, grad_h, Full{});
-      } else {
-        finish_backward<Gates>(args.gates, row + i, column + at, grad_h, Tail{states});
-      }
+  for (int64_t at = 0; at < 2 * bf16::kRows && column + at < args.gates.state; at += bf16::kRows) {
+    const int64_t states = args.gates.state - column - at;
+    const FinishTiledBackward<Gates> finish{args.gates, row, column + at, sums + at};
+    if (states >= bf16::kRows) {
+      for_each_row(rows, Full{}, finish);
+    } else {
+      for_each_row(rows, Tail{states}, finish);
     }
   }
 }

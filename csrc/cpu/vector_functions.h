@@ -1,21 +1,6 @@
-// The functions that a cell's functor calls, for both vector types; errors as in vector_math.h.
-// Included like simd.h.
+// The functions that a cell's functor calls, for both vector types and pairs of them; errors as in
+// vector_math.h. Included like simd.h.
 #pragma once
-
-template <class V>
-struct ElementOf;
-template <>
-struct ElementOf<VFloat> {
-  using type = float;
-  using bits = VInt;
-};
-template <>
-struct ElementOf<VDouble> {
-  using type = double;
-  using bits = VLong;
-};
-template <class V>
-using element_t = typename ElementOf<V>::type;
 
 // exp(x) = 2^n (1 + q); of any x, subnormal and infinite results included.
 template <class V>
@@ -40,7 +25,7 @@ LLTM_INLINE V expm1_of(V x) {
   const auto q = exact_sum(r, tail);
   const auto sum = exact_sum(scale - T(0.5), scale * q.value);
   const V result = T(2) * (sum.value + (sum.low + scale * q.low));
-  return absolute(x) < C::kLinear ? x : result;
+  return choose(absolute(x) < C::kLinear, x, result);
 }
 
 // x = 2^k (1 + f) with 1 + f from sqrt(1/2) to sqrt(2).
@@ -54,12 +39,12 @@ template <class V>
 LLTM_INLINE Significand<V> significand_of(V x) {
   using T = element_t<V>;
   using C = Constants<T>;
-  using I = typename ElementOf<V>::bits;
-  const I one = bit_cast<I>(broadcast(T(1)));
+  using I = bits_t<V>;
+  const I one = bit_cast<I>(V{} + T(1));
   const I bits = bit_cast<I>(x) + (one - C::kHalfRoot);
   const I k = (bits >> C::kMantissa) - C::kBias;
   const V m = bit_cast<V>((bits & C::kMantissaBits) + C::kHalfRoot);
-  const I round = bit_cast<I>(broadcast(C::kRound));
+  const I round = bit_cast<I>(V{} + C::kRound);
   return {bit_cast<V>(k + round) - C::kRound, m - T(1)};
 }
 
@@ -79,12 +64,12 @@ LLTM_INLINE V log_of(V x) {
   using T = element_t<V>;
   using C = Constants<T>;
   const auto tiny = x < C::kSmallest;
-  auto of = significand_of(tiny ? x * C::kRaised : x);
-  of.k = tiny ? of.k - T(C::kRaise) : of.k;
+  auto of = significand_of(choose(tiny, x * C::kRaised, x));
+  of.k = choose(tiny, of.k - T(C::kRaise), of.k);
   V result = log_of(of, V{});
-  result = x < T(__builtin_inf()) ? result : x;
-  result = x == T(0) ? broadcast(T(-__builtin_inf())) : result;
-  return x < T(0) ? broadcast(T(__builtin_nan(""))) : result;
+  result = choose(x < T(__builtin_inf()), result, x);
+  result = choose(x == T(0), V{} - T(__builtin_inf()), result);
+  return choose(x < T(0), V{} + T(__builtin_nan("")), result);
 }
 
 // log of 1 + x with what is rounded off that sum.
@@ -93,25 +78,25 @@ LLTM_INLINE V log1p_of(V x) {
   using T = element_t<V>;
   const V sum = x + T(1);
   const auto direct = (x > T(-0.2928)) & (x < T(0.4142));
-  const V lost = x > T(1) ? T(1) - (sum - x) : x - (sum - T(1));
+  const V lost = choose(x > T(1), T(1) - (sum - x), x - (sum - T(1)));
   auto of = significand_of(sum);
-  of.k = direct ? V{} : of.k;
-  of.f = direct ? x : of.f;
-  V result = log_of(of, direct ? V{} : lost / sum);
-  result = x < T(__builtin_inf()) ? result : x;
-  result = x == T(-1) ? broadcast(T(-__builtin_inf())) : result;
-  result = x < T(-1) ? broadcast(T(__builtin_nan(""))) : result;
-  return x == T(0) ? x : result;
+  of.k = choose(direct, V{}, of.k);
+  of.f = choose(direct, x, of.f);
+  V result = log_of(of, choose(direct, V{}, lost / sum));
+  result = choose(x < T(__builtin_inf()), result, x);
+  result = choose(x == T(-1), V{} - T(__builtin_inf()), result);
+  result = choose(x < T(-1), V{} + T(__builtin_nan("")), result);
+  return choose(x == T(0), x, result);
 }
 
 // NaN where either is, as torch has it.
 template <class V>
 LLTM_INLINE V maximum_of(V x, V y) {
-  return ((x > y) | (x != x)) ? x : y;
+  return choose((x > y) | (x != x), x, y);
 }
 template <class V>
 LLTM_INLINE V minimum_of(V x, V y) {
-  return ((x < y) | (x != x)) ? x : y;
+  return choose((x < y) | (x != x), x, y);
 }
 
 // log(1 + exp(x)) without overflow.
@@ -134,6 +119,10 @@ LLTM_INLINE V square_root(V x) {
   return x;
 }
 #endif
+template <class V>
+LLTM_INLINE Pair<V> square_root(Pair<V> x) {
+  return {square_root(x.first), square_root(x.second)};
+}
 
 struct VectorMath {
   template <class V>
@@ -194,6 +183,6 @@ struct VectorMath {
   }
   template <class Mask, class V>
   static LLTM_INLINE V select(Mask mask, V x, V y) {
-    return mask ? x : y;
+    return choose(mask, x, y);
   }
 };

@@ -76,7 +76,7 @@ struct Constants<double> {
 template <class T, int N, class V>
 LLTM_INLINE V polynomial(const T (&coefficients)[N], V x) {
   const V square = x * x;
-  V sum = broadcast(coefficients[N - 1]);
+  V sum = V{} + coefficients[N - 1];
   if constexpr (N % 2 == 1) sum = sum * x + coefficients[N - 2];
 #pragma GCC unroll 16
   for (int i = N / 2 * 2 - 3; i > 0; i -= 2) {
@@ -93,18 +93,18 @@ struct Reduced {
   V tail;
 };
 
-template <class T, class V = typename VectorOf<T>::type, class I = typename VectorOf<T>::bits>
-LLTM_INLINE Reduced<V, I> reduce(V x) {
+template <class T, class V>
+LLTM_INLINE Reduced<V, bits_t<V>> reduce(V x) {
   using C = Constants<T>;
   const V shifted = x * C::kLog2E + C::kRound;
   const V n = shifted - C::kRound;
   const V r = x - n * C::kLn2High - n * C::kLn2Low;
-  return {bit_cast<I>(shifted) - bit_cast<I>(broadcast(C::kRound)), r,
-          r * r * polynomial(C::kExpm1, r)};
+  using I = bits_t<V>;
+  return {bit_cast<I>(shifted) - bit_cast<I>(V{} + C::kRound), r, r * r * polynomial(C::kExpm1, r)};
 }
 
 // 2^(n + kLift), a normal number wherever 2^n is that or subnormal.
-template <class T, class V = typename VectorOf<T>::type, class I>
+template <class T, class V, class I>
 LLTM_INLINE V lifted_power_of_two(I n) {
   using C = Constants<T>;
   return bit_cast<V>((n + (C::kBias + C::kLift)) << C::kMantissa);
@@ -113,11 +113,11 @@ LLTM_INLINE V lifted_power_of_two(I n) {
 // A NaN passes through.
 template <class T, class V>
 LLTM_INLINE V clamp_low(V x, T low) {
-  return larger(broadcast(low), x);
+  return larger(V{} + low, x);
 }
 template <class T, class V>
 LLTM_INLINE V clamp_high(V x, T high) {
-  return smaller(broadcast(high), x);
+  return smaller(V{} + high, x);
 }
 
 // For x <= 0 (or NaN): exp(x) and expm1(x), subnormal results included.
@@ -131,25 +131,28 @@ template <class T, class V>
 LLTM_INLINE ExpPair<V> exp_of_negative(V x) {
   const auto [n, r, tail] = reduce<T>(clamp_low(x, Constants<T>::kLowest));
   const V q = r + tail;
-  const V lifted = lifted_power_of_two<T>(n);
+  const V lifted = lifted_power_of_two<T, V>(n);
   const V scale = lifted * Constants<T>::kUnlift;
   return {(q + T(1)) * lifted * Constants<T>::kUnlift, scale * q + (scale - T(1))};
 }
 
-template <class V>
-LLTM_INLINE V absolute(V x);
-template <>
-LLTM_INLINE VFloat absolute(VFloat x) {
-  return bit_cast<VFloat>(bit_cast<VInt>(x) & 0x7fffffff);
-}
-template <>
+LLTM_INLINE VFloat absolute(VFloat x) { return bit_cast<VFloat>(bit_cast<VInt>(x) & 0x7fffffff); }
 LLTM_INLINE VDouble absolute(VDouble x) {
   return bit_cast<VDouble>(bit_cast<VLong>(x) & 0x7fffffffffffffffLL);
+}
+
+template <class V>
+LLTM_INLINE Pair<V> absolute(Pair<V> x) {
+  return {absolute(x.first), absolute(x.second)};
 }
 
 LLTM_INLINE VFloat negative(VFloat x) { return bit_cast<VFloat>(bit_cast<VInt>(x) | INT32_MIN); }
 LLTM_INLINE VDouble negative(VDouble x) {
   return bit_cast<VDouble>(bit_cast<VLong>(x) | INT64_MIN);
+}
+template <class V>
+LLTM_INLINE Pair<V> negative(Pair<V> x) {
+  return {negative(x.first), negative(x.second)};
 }
 
 LLTM_INLINE VFloat copy_sign(VFloat magnitude, VFloat sign) {
@@ -157,6 +160,10 @@ LLTM_INLINE VFloat copy_sign(VFloat magnitude, VFloat sign) {
 }
 LLTM_INLINE VDouble copy_sign(VDouble magnitude, VDouble sign) {
   return bit_cast<VDouble>(bit_cast<VLong>(magnitude) | (bit_cast<VLong>(sign) & INT64_MIN));
+}
+template <class V>
+LLTM_INLINE Pair<V> copy_sign(Pair<V> magnitude, Pair<V> sign) {
+  return {copy_sign(magnitude.first, sign.first), copy_sign(magnitude.second, sign.second)};
 }
 
 // x - a * b, rounded once: by name, for a compiler makes that of the formula or does not.
@@ -190,6 +197,10 @@ LLTM_INLINE VDouble minus_product(VDouble x, VDouble a, VDouble b) {
   return minus_product_of_halves<double>(x, a, b);
 }
 #endif
+template <class V>
+LLTM_INLINE Pair<V> minus_product(Pair<V> x, Pair<V> a, Pair<V> b) {
+  return {minus_product(x.first, a.first, b.first), minus_product(x.second, a.second, b.second)};
+}
 
 // A number and what was rounded off it.
 template <class V>
@@ -225,19 +236,20 @@ struct ScaledExp {
 template <class T, class V>
 LLTM_INLINE ScaledExp<V> scaled_exp(V x) {
   const auto [n, r, tail] = reduce<T>(x);
-  return {exact_sum(r, tail), lifted_power_of_two<T>(n) * Constants<T>::kUnlift};
+  return {exact_sum(r, tail), lifted_power_of_two<T, V>(n) * Constants<T>::kUnlift};
 }
 
 // 1 / (1 + exp(-x)) as a quotient of 1 or e by 1 + e, where e = exp(-|x|) cannot overflow.
 template <class T, class V>
 LLTM_INLINE V sigmoid_of(V x) {
   const auto [q, scale] = scaled_exp<T>(clamp_low(negative(x), Constants<T>::kLowest));
-  const auto significand = exact_sum(broadcast(T(1)), q.value);
+  const auto significand = exact_sum(V{} + T(1), q.value);
   const V e = significand.value * scale;
   const V e_low = (significand.low + q.low) * scale;
-  auto sum = exact_sum(broadcast(T(1)), e);
+  auto sum = exact_sum(V{} + T(1), e);
   sum.low += e_low;
-  const Exact<V> above{x < T(0) ? e : broadcast(T(1)), x < T(0) ? e_low : V{}};
+  const auto below_zero = x < T(0);
+  const Exact<V> above{choose(below_zero, e, V{} + T(1)), choose(below_zero, e_low, V{})};
   return quotient_of<T>(above, sum);
 }
 
@@ -249,7 +261,7 @@ LLTM_INLINE V tanh_of(V x) {
   const auto [q, scale] = scaled_exp<T>(clamp_low(T(2) * negative(x), Constants<T>::kSaturated));
   auto m = exact_sum(scale - T(1), scale * q.value);
   m.low += scale * q.low;
-  auto sum = exact_sum(broadcast(T(2)), m.value);
+  auto sum = exact_sum(V{} + T(2), m.value);
   sum.low += m.low;
   return copy_sign(quotient_of<T>(Exact<V>{-m.value, -m.low}, sum), x);
 }
@@ -264,5 +276,7 @@ struct Elu {
 template <class T, class V>
 LLTM_INLINE Elu<V> elu_of(V x, T alpha) {
   const auto negative = exp_of_negative<T>(clamp_high(x, T(0)));
-  return {x > T(0) ? x : negative.expm1 * alpha, x > T(0) ? broadcast(T(1)) : negative.exp * alpha};
+  const auto positive = x > T(0);
+  return {choose(positive, x, negative.expm1 * alpha),
+          choose(positive, V{} + T(1), negative.exp * alpha)};
 }

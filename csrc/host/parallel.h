@@ -31,13 +31,13 @@ void run(void (*kernel)(const Args&, int64_t, int64_t), const Args& args, int64_
 template <class Api, class T>
 void gates_forward(const cpu::GatesForward<T>& args) {
   run<Api>(cpu::kernels().of<T>().gates_forward, args, cpu::gate_items(args.rows, args.state),
-           std::min(args.state, cpu::kColumns), kGrainElements);
+           cpu::kItemRows * std::min(args.state, cpu::kColumns), kGrainElements);
 }
 
 template <class Api, class T>
 void gates_backward(const cpu::GatesBackward<T>& args) {
   run<Api>(cpu::kernels().of<T>().gates_backward, args, cpu::gate_items(args.rows, args.state),
-           std::min(args.state, cpu::kColumns), kGrainElements);
+           cpu::kItemRows * std::min(args.state, cpu::kColumns), kGrainElements);
 }
 
 template <class Api, class T>
