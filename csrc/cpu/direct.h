@@ -13,8 +13,8 @@ void product_panel(const Product<T>& args, int64_t column) {
   TileSums<T, Vectors> sums;
   TileOperands<T> operands{nullptr,         args.a_row_stride, args.a_column_stride,
                            args.b + column, args.b_row_stride, args.depth};
-  for (int64_t row = 0; row < args.rows; row += kTileRows) {
-    const int64_t rows = at_most(kTileRows, args.rows - row);
+  for (int64_t row = 0, rows; row < args.rows; row += rows) {
+    rows = next_rows<Vectors>(args.rows - row);
     operands.a = args.a + row * args.a_row_stride;
     tile_of<T, Vectors>(rows)(operands, &sums.at[0][0][0], false);
     for (int64_t i = 0; i < rows; ++i) {
@@ -30,8 +30,8 @@ void product_tail(const Product<T>& args, int64_t column, Tail lanes) {
   constexpr int width = kWidth<T>;
   T padded[kPaddedDepth * width];
   TileOperands<T> operands{nullptr, args.a_row_stride, args.a_column_stride, padded, width, 0};
-  for (int64_t row = 0; row < args.rows; row += kTileRows) {
-    const int64_t rows = at_most(kTileRows, args.rows - row);
+  for (int64_t row = 0, rows; row < args.rows; row += rows) {
+    rows = next_rows<1>(args.rows - row);
     TileSums<T, 1> sums = {};
     for (int64_t first = 0; first < args.depth; first += kPaddedDepth) {
       operands.depth = at_most(kPaddedDepth, args.depth - first);
@@ -121,15 +121,15 @@ struct BatchBlock {
   void compute(const CellForward<T>& args, int64_t column, int64_t states, const C* x) {
     for (int gate = 0; gate < Gates::kGates; ++gate) {
       const C* weights = args.weights + (gate * args.gates.state + column) * args.weights_stride;
-      for (int64_t state = 0; state < states; state += kTileRows) {
+      for (int64_t state = 0, rows; state < states; state += rows) {
+        rows = next_rows<Vectors>(states - state);
         const TileOperands<C> operands{weights + state * args.weights_stride,
                                        args.weights_stride,
                                        1,
                                        x,
                                        args.x_stride,
                                        args.depth};
-        tile_of<C, Vectors>(at_most(kTileRows, states - state))(operands, transposed[gate][state],
-                                                                false);
+        tile_of<C, Vectors>(rows)(operands, transposed[gate][state], false);
       }
     }
     for (int gate = 0; gate < Gates::kGates; ++gate) {

@@ -55,8 +55,8 @@ struct Block {
     TileOperands<T> operands{nullptr, 1, kTileRows, packed_b, panel, depth, args.sum_block};
     if (!packed_a) operands.a_row_stride = args.a_row_stride;
     if (!packed_a) operands.a_column_stride = args.a_column_stride;
-    for (int64_t i = 0; i < rows; i += kTileRows) {
-      const int64_t count = at_most(kTileRows, rows - i);
+    for (int64_t i = 0, count; i < rows; i += count) {
+      count = packed_a ? at_most(kTileRows, rows - i) : next_rows<Vectors>(rows - i);
       T* to = args.c + (row + i) * args.c_row_stride + column;
       operands.a = packed_a
                        ? packed_a + i * depth

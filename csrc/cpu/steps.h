@@ -61,8 +61,8 @@ struct ForwardPanel {
   void run() const {
     Sums sums, shares;
     const bool has_input = args.x.depth > 0;
-    for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
-      const int64_t rows = at_most(kTileRows, args.gates.rows - row);
+    for (int64_t row = 0, rows; row < args.gates.rows; row += rows) {
+      rows = next_rows<kSums>(args.gates.rows - row);
       multiply(args.h, row, rows, sums, false);
       if (has_input) multiply(args.x, row, rows, Gates::kSplit ? shares : sums, !Gates::kSplit);
       for (int v = 0; v < Vectors; ++v) finish(row, rows, v, sums, shares);
@@ -188,8 +188,8 @@ struct BackwardPanel {
   template <int Vectors>
   void run() const {
     TileSums<C, Vectors> sums;
-    for (int64_t row = 0; row < args.gates.rows; row += kTileRows) {
-      const int64_t rows = at_most(kTileRows, args.gates.rows - row);
+    for (int64_t row = 0, rows; row < args.gates.rows; row += rows) {
+      rows = next_rows<Vectors>(args.gates.rows - row);
       multiply(row, rows, sums);
       for (int v = 0; v < Vectors; ++v) {
         finish(row, rows, column + v * kWidth<T>, sums.at[0][v], Vectors * kWidth<T>);

@@ -1,8 +1,21 @@
 // The register tile that every product here is made of. Included like simd.h.
 #pragma once
 
-// Rows of a tile: as many as leave registers for the vectors of b and one broadcast.
+// Rows of a tile of three vectors: as many as leave registers for the vectors of b and one
+// broadcast.
 constexpr int kTileRows = kVectorBytes == 64 ? 8 : 4;
+
+// The most rows of a tile of a panel of so many vectors. Where all of a panel's tiles have one or
+// two and there are 16 registers, six rows hide the latency that four wait for.
+template <int Vectors>
+constexpr int kMostRows = kVectorBytes < 64 && (Vectors <= 2 || Vectors == 4) ? 6 : kTileRows;
+
+// Rows of the next tile. The last two share what is left, for fewer rows take no less time.
+template <int Vectors>
+LLTM_INLINE int64_t next_rows(int64_t left) {
+  constexpr int64_t most = kMostRows<Vectors>;
+  return left <= most ? left : left < 2 * most ? (left + 1) / 2 : most;
+}
 
 // Terms of a sum that are summed before their sum is added as one term: errors grow with the terms
 // of a block and with the blocks. Without a multiply-add each product is rounded as well, and the
@@ -103,18 +116,23 @@ __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, 
 template <class T>
 using TileProduct = void (*)(const TileOperands<T>&, T* sums, bool add);
 
-constexpr int possible(int rows) { return rows < kTileRows ? rows : kTileRows; }
+constexpr int possible(int rows, int most) { return rows < most ? rows : most; }
 
 template <class T, int Vectors, int Stride>
 struct TileTable {
+  static constexpr int kMost = kMostRows<Stride>;
   static constexpr TileProduct<T> kOfRows[] = {
-      tile_product<T, possible(1), Vectors, Stride>, tile_product<T, possible(2), Vectors, Stride>,
-      tile_product<T, possible(3), Vectors, Stride>, tile_product<T, possible(4), Vectors, Stride>,
-      tile_product<T, possible(5), Vectors, Stride>, tile_product<T, possible(6), Vectors, Stride>,
-      tile_product<T, possible(7), Vectors, Stride>, tile_product<T, possible(8), Vectors, Stride>};
+      tile_product<T, possible(1, kMost), Vectors, Stride>,
+      tile_product<T, possible(2, kMost), Vectors, Stride>,
+      tile_product<T, possible(3, kMost), Vectors, Stride>,
+      tile_product<T, possible(4, kMost), Vectors, Stride>,
+      tile_product<T, possible(5, kMost), Vectors, Stride>,
+      tile_product<T, possible(6, kMost), Vectors, Stride>,
+      tile_product<T, possible(7, kMost), Vectors, Stride>,
+      tile_product<T, possible(8, kMost), Vectors, Stride>};
 };
 
-// The function for that many rows, 1 to kTileRows.
+// The function for that many rows, 1 to kMostRows.
 template <class T, int Vectors, int Stride = Vectors>
 LLTM_INLINE TileProduct<T> tile_of(int64_t rows) {
   return TileTable<T, Vectors, Stride>::kOfRows[rows - 1];
@@ -122,7 +140,7 @@ LLTM_INLINE TileProduct<T> tile_of(int64_t rows) {
 
 template <class T, int Vectors>
 struct alignas(kVectorBytes) TileSums {
-  T at[kTileRows][Vectors][VectorOf<T>::width];
+  T at[kMostRows<Vectors>][Vectors][VectorOf<T>::width];
 };
 
 // A single row has too few sums in flight for the usual tile: it takes as many vectors as hide the
