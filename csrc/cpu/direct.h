@@ -110,29 +110,30 @@ constexpr int kBatchVectors = kVectorBytes == 64 ? 1 : 2;  // x is padded to a m
 // Beyond, packing the weights costs less than broadcasting them for every block of rows.
 constexpr int64_t kMaxDirectRows = kVectorBytes == 64 ? 512 : 64;
 
-template <class Gates, class T, int Vectors>
+template <int kGates, class C, int Vectors>
 struct BatchBlock {
-  using C = compute_t<T>;
-  static constexpr int kStates = kWidth<T>, kBatch = Vectors * kWidth<T>;
-  alignas(kVectorBytes) C transposed[Gates::kGates][kStates][kBatch];
-  alignas(kVectorBytes) C z[Gates::kGates][kBatch][kStates];
+  static constexpr int kStates = kWidth<C>, kBatch = Vectors * kWidth<C>;
+  alignas(kVectorBytes) C transposed[kGates][kStates][kBatch];
+  alignas(kVectorBytes) C z[kGates][kBatch][kStates];
 
-  // Every gate of `states` states from `column` on, for the block of x.
-  void compute(const CellForward<T>& args, int64_t column, int64_t states, const C* x) {
-    for (int gate = 0; gate < Gates::kGates; ++gate) {
-      const C* weights = args.weights + (gate * args.gates.state + column) * args.weights_stride;
+  // Every gate of `states` states from `column` on, for the block of x that begins at `batch`. A
+  // function of its own, for all types that are computed in C and for parts of a vector.
+  __attribute__((noinline)) void compute(const DirectProduct<C>& args, int64_t column,
+                                         int64_t states, int64_t batch) {
+    for (int gate = 0; gate < kGates; ++gate) {
+      const C* weights = args.weights + (gate * args.gate_rows + column) * args.weights_stride;
       for (int64_t state = 0, rows; state < states; state += rows) {
         rows = next_rows<Vectors>(states - state);
         const TileOperands<C> operands{weights + state * args.weights_stride,
                                        args.weights_stride,
                                        1,
-                                       x,
+                                       args.x + batch,
                                        args.x_stride,
                                        args.depth};
         tile_of<C, Vectors>(rows)(operands, transposed[gate][state], false);
       }
     }
-    for (int gate = 0; gate < Gates::kGates; ++gate) {
+    for (int gate = 0; gate < kGates; ++gate) {
       transpose_into(&transposed[gate][0][0], kBatch, kStates, kBatch, &z[gate][0][0], kStates,
                      kStates);
     }
@@ -147,7 +148,7 @@ struct ManyRows {
   // could go with others.
   template <class Lanes>
   void run(int64_t column, Lanes lanes) const {
-    const int64_t vectors = args.x_stride / kWidth<T>;
+    const int64_t vectors = args.product.x_stride / kWidth<T>;
     for (int64_t at = 0; at < vectors;) {
       const int64_t left = vectors - at;
       if (left >= 3 && left != 4) {
@@ -166,8 +167,8 @@ struct ManyRows {
   template <int Vectors, class Lanes>
   void run_block(int64_t column, int64_t first, Lanes lanes) const {
     const int64_t states = at_most(kWidth<T>, args.gates.state - column);
-    BatchBlock<Gates, T, Vectors> block;
-    block.compute(args, column, states, args.x + first);
+    BatchBlock<Gates::kGates, compute_t<T>, Vectors> block;
+    block.compute(args.product, column, states, first);
     const int64_t rows = at_most(Vectors * kWidth<T>, args.gates.rows - first);
     for_each_row(rows, lanes, FinishRows<Vectors>{args, block, first, column});
   }
@@ -175,7 +176,7 @@ struct ManyRows {
   template <int Vectors>
   struct FinishRows {
     const CellForward<T>& args;
-    const BatchBlock<Gates, T, Vectors>& block;
+    const BatchBlock<Gates::kGates, compute_t<T>, Vectors>& block;
     int64_t first;
     int64_t column;
 
@@ -253,18 +254,17 @@ struct DotSums {
 };
 
 // z[gate][i] = dot(x, weights[gate * S + column + i]) for the first States states.
-template <class Gates, class T, int States>
-void dot_products(const CellForward<T>& args, const compute_t<T>* x, int64_t column,
-                  compute_t<T> (&z)[Gates::kGates][kWidth<T>], int at) {
-  using C = compute_t<T>;
-  constexpr int kGates = Gates::kGates, width = kWidth<T>;
+template <int States, int kGates, class C>
+void dot_products(const DirectProduct<C>& args, const C* x, int64_t column,
+                  C (&z)[kGates][kWidth<C>], int at) {
+  constexpr int width = kWidth<C>;
   const C* rows[kGates][States];
 #pragma GCC unroll 4
   for (int gate = 0; gate < kGates; ++gate) {
 #pragma GCC unroll 4
     for (int i = 0; i < States; ++i) {
       rows[gate][i] =
-          args.weights + (gate * args.gates.state + column + at + i) * args.weights_stride;
+          args.weights + (gate * args.gate_rows + column + at + i) * args.weights_stride;
     }
   }
   DotSums<kGates, States, C> sums;
@@ -293,13 +293,13 @@ struct FewRows {
   void run(int64_t column, Lanes lanes) const {
     const int states = static_cast<int>(at_most(kWidth<T>, args.gates.state - column));
     for (int64_t row = 0; row < args.gates.rows; ++row) {
-      const compute_t<T>* x = args.x + row * args.x_stride;
+      const compute_t<T>* x = args.product.x + row * args.product.x_stride;
       compute_t<T> sums[Gates::kGates][kWidth<T>] = {};
       int at = 0;
       for (; at + kDotStates <= states; at += kDotStates) {
-        dot_products<Gates, T, kDotStates>(args, x, column, sums, at);
+        dot_products<kDotStates>(args.product, x, column, sums, at);
       }
-      for (; at < states; ++at) dot_products<Gates, T, 1>(args, x, column, sums, at);
+      for (; at < states; ++at) dot_products<1>(args.product, x, column, sums, at);
       vector_t<T> z[Gates::kPre];
 #pragma GCC unroll 16
       for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(sums[gate]);

@@ -86,14 +86,20 @@ struct StepForward {
 // weights[:, :depth] against `rows` rows of x, then the gates, with the weights read as they are:
 // for a single step, where packing them costs more than it saves. A work item is a vector of
 // states, as above.
+template <class C>
+struct DirectProduct {
+  const C* x;        // [rows, depth], or [depth, rows] with rows padded by zeros to x_stride
+  int64_t x_stride;  // between two rows of x
+  const C* weights;  // [GS, depth]
+  int64_t weights_stride;
+  int64_t gate_rows;  // S: between the first rows of two gates
+  int64_t depth;
+};
+
 template <class T>
 struct CellForward {
   GatesForward<T> gates;
-  const compute_t<T>* x;  // [rows, depth], or [depth, rows] with rows padded by zeros to x_stride
-  int64_t x_stride;       // between two rows of x
-  const compute_t<T>* weights;  // [GS, depth]
-  int64_t weights_stride;
-  int64_t depth;
+  DirectProduct<compute_t<T>> product;
 };
 
 // d_z_after @ weights[:, :S], which is the gradient that the following step leaves for the hidden

@@ -76,7 +76,7 @@ void run_direct(void (*kernel)(const cpu::CellForward<T>&, int64_t, int64_t),
                 const cpu::CellForward<T>& args) {
   const auto& kernels = cpu::kernels().of<T>();
   run<Api>(kernel, args, kernels.panels(args.gates.state, 1),
-           2 * args.gates.rows * args.depth * Cell::kGates * kernels.width, kGrainFlops);
+           2 * args.gates.rows * args.product.depth * Cell::kGates * kernels.width, kGrainFlops);
 }
 
 // Forward of one step with the weights read in place.
@@ -92,13 +92,14 @@ void cell_direct(const CellSizes& sizes, const T* input, const T* weights_, cons
     concatenate(old_h, input, sizes, joined.data());
     const Widened<T> x(joined.data(), batch * width);
     return run_direct<Api, T>(kernels.cell_few,
-                              {gates, x.data(), width, weights.data(), width, width});
+                              {gates, {x.data(), width, weights.data(), width, state, width}});
   }
   const int64_t stride = padded(batch, kernels.batch_block);
   const Scratch<cpu::compute_t<T>> x(width * stride);
   kernels.transpose({batch, state, old_h, x.data(), stride});
   kernels.transpose({batch, features, input, x.data() + state * stride, stride});
-  run_direct<Api, T>(kernels.cell_many, {gates, x.data(), stride, weights.data(), width, width});
+  run_direct<Api, T>(kernels.cell_many,
+                     {gates, {x.data(), stride, weights.data(), width, state, width}});
 }
 
 // c = a b for a cell: in place if the weights are small, else in packed blocks.
