@@ -22,6 +22,8 @@ pytestmark = pytest.mark.subprocess
 
 STATES, X, Y = 16, 14, 15
 """As cell_functors/functions.inc has them."""
+WIDTH = 23
+"""Of a row: vectors and a part of one."""
 EXACT: dict[str, Callable[[Any], Any]] = {
     "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
     "tanh": mp.tanh,
@@ -69,13 +71,12 @@ def ops(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def results(ops: Any, x: Tensor, y: Tensor) -> dict[str, Tensor]:
     """Each function of x, or of x and y; a vector and a tail at a time."""
-    width = 23
-    rows = -(-x.numel() // width)
-    states = x.new_ones(STATES, rows * width)
+    rows = -(-x.numel() // WIDTH)
+    states = x.new_ones(STATES, rows * WIDTH)
     states[X, : x.numel()] = x
     states[Y, : x.numel()] = y
-    input, weights = x.new_zeros(1, rows, 0), x.new_zeros(width, width)
-    given = (input, weights, None, states.view(STATES, rows, width), [], None, None)
+    input, weights = x.new_zeros(1, rows, 0), x.new_zeros(WIDTH, WIDTH)
+    given = (input, weights, None, states.view(STATES, rows, WIDTH), [], None, None)
     _, last = ops.sequence(*given)
     return dict(zip(NAMES, last.reshape(STATES, -1)[:, : x.numel()], strict=False))
 
@@ -138,6 +139,25 @@ def test_special_numbers_are_torchs(ops: Any, name: str, dtype: torch.dtype) -> 
     if name != "elu":  # whose value at -0 is 0
         number = ~expected.isnan()
         assert torch.equal(got[number].signbit(), expected[number].signbit())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_number_has_the_same_bits_whatever_row_is_beside_its_own(
+    ops: Any, dtype: torch.dtype
+) -> None:
+    """Rows are computed two at a time, the last of an odd number by itself."""
+    large = torch.finfo(dtype).max
+    special = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, large, -large], dtype=dtype)
+    x = torch.cat([special.repeat(WIDTH), samples(dtype, -math.inf)])[: 51 * WIDTH]
+    y = x.flip(0)
+    bits = torch.int32 if dtype == torch.float32 else torch.int64
+    together = results(ops, x, y)
+    for row in (0, 1, 8, 50):
+        its = slice(row * WIDTH, (row + 1) * WIDTH)
+        for name, alone in results(ops, x[its], y[its]).items():
+            beside = together[name][its]
+            equal = beside.view(bits) == alone.view(bits)
+            assert (equal | (beside.isnan() & alone.isnan())).all(), (name, row)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
