@@ -73,6 +73,17 @@ def check(definition: Definition, arguments: Arguments) -> None:
     _check_reset(arguments)
 
 
+def has_its_heads(definition: Definition, arguments: Arguments) -> bool:
+    """Whether the weights have the columns of the definition's heads, and ``reset_state`` a use.
+
+    The ops check the rest by themselves: they are for any number of heads.
+    """
+    if arguments.reset_state is not None and arguments.reset is None:
+        return False
+    head = arguments.states.shape[-1] // definition.heads
+    return arguments.weights.shape[-1] == head + arguments.input.shape[-1]
+
+
 def check_backward(
     definition: Definition,
     arguments: Arguments,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence as Sequence_
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor, nn
@@ -170,21 +169,22 @@ class Cell(nn.Module):
         return ", ".join([*parts, *([] if self.bias is not None else ["bias=False"])])
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(NamedTuple):  # as Arguments are
     """What every layer of a sequence shares.
 
     Attributes:
         data: the first layer's input.
-        runs: one layer forward and one backward in time.
+        forward: runs one layer forward in time.
+        backward: runs one backward in time.
         reset: bool ``[T, B]`` or ``None``.
-        reset_state: ``[N, L * D, B, S]`` or ``None``.
+        reset_state: ``[N, B, S]`` of each layer and direction, or ``None``.
     """
 
     data: Tensor
-    runs: tuple[Run, Run]
+    forward: Run
+    backward: Run
     reset: Tensor | None = None
-    reset_state: Tensor | None = None
+    reset_state: Sequence_[Tensor] | None = None
 
 
 class Sequence(nn.Module):
@@ -377,9 +377,9 @@ class Sequence(nn.Module):
             reset = None if reset is None else reset.unsqueeze(1)
         rows = input.shape[1:2] if batched else ()
         states = self._initial(input, hx, rows)
-        starts = self._stacked("reset_state", reset_state, rows)
-        runs = (partial(run, self.cell), backward_in_time(partial(run, self.cell)))
-        output, last = self._run(Steps(input, runs, reset, starts), states)
+        starts = self._by_layer("reset_state", reset_state, rows)
+        one = partial(run, self.cell)
+        output, last = self._run(Steps(input, one, backward_in_time(one), reset, starts), states)
         if not batched:
             return output.squeeze(1), tuple(state.squeeze(1) for state in last)
         return output.transpose(0, 1) if transposed else output, last
@@ -391,11 +391,11 @@ class Sequence(nn.Module):
         self._check_features(data)
         states = self._initial(data, hx, (int(batch_sizes[0]),))
         if sorted_indices is not None and hx is not None:
-            states = states.index_select(2, sorted_indices)
+            states = [state.index_select(1, sorted_indices) for state in states]
         packed = Packed.of(batch_sizes)
         one = partial(run, self.cell)
-        runs = (packed.forward(one), packed.backward(backward_in_time(one)))
-        output, last = self._run(Steps(data, runs), states)
+        both = packed.forward(one), packed.backward(backward_in_time(one))
+        output, last = self._run(Steps(data, *both), states)
         if unsorted_indices is not None:
             last = tuple(state.index_select(1, unsorted_indices) for state in last)
         return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), last
@@ -407,24 +407,32 @@ class Sequence(nn.Module):
                 f"got {list(input.shape)}"
             )
 
-    def _initial(self, input: Tensor, hx: States | None, batch: Sequence_[int]) -> Tensor:
-        """``[N, L * D, B, S]``."""
-        given = self._stacked("hx", hx, batch)
+    def _initial(
+        self, input: Tensor, hx: States | None, batch: Sequence_[int]
+    ) -> Sequence_[Tensor]:
+        """``[N, B, S]`` of each layer and direction."""
+        given = self._by_layer("hx", hx, batch)
         if given is not None:
             return given
-        layers, rows = self.num_layers * self._directions, batch[0] if batch else 1
-        return input.new_zeros((self.cell.states, layers, rows, self.state_size))
+        rows = batch[0] if batch else 1
+        zeros = input.new_zeros((self.cell.states, rows, self.state_size))
+        return (zeros,) * (self.num_layers * self._directions)
 
-    def _stacked(self, name: str, states: States | None, batch: Sequence_[int]) -> Tensor | None:
-        """``[N, L * D, B, S]``; ``B`` is 1 for an unbatched sequence."""
+    def _by_layer(
+        self, name: str, states: States | None, batch: Sequence_[int]
+    ) -> Sequence_[Tensor] | None:
+        """``[N, B, S]`` of each layer and direction; ``B`` is 1 for an unbatched sequence."""
         if states is None:
             return None
-        shape = (self.num_layers * self._directions, *batch, self.state_size)
-        _check_states(name, self.cell, states, shape)
-        stacked = torch.stack(tuple(states)) if len(states) > 1 else states[0].unsqueeze(0)
-        return stacked if batch else stacked.unsqueeze(2)
+        layers = self.num_layers * self._directions
+        _check_states(name, self.cell, states, (layers, *batch, self.state_size))
+        if not batch:
+            states = tuple(state.unsqueeze(1) for state in states)
+        if layers == 1:
+            return (torch.cat(tuple(states)) if len(states) > 1 else states[0],)
+        return torch.stack(tuple(states), 1).unbind()
 
-    def _run(self, steps: Steps, states: Tensor) -> tuple[Tensor, States]:
+    def _run(self, steps: Steps, states: Sequence_[Tensor]) -> tuple[Tensor, States]:
         """All layers, to the output and the last states."""
         data, last = steps.data, []
         for layer in range(self.num_layers):
@@ -432,20 +440,17 @@ class Sequence(nn.Module):
                 data = F.dropout(data, self.dropout, self.training)
             outputs = []
             for direction in range(self._directions):
-                weights, bias = self._parameters_of(layer, direction)
                 index = layer * self._directions + direction
-                start = None if steps.reset_state is None else steps.reset_state.select(1, index)
-                output, state = steps.runs[direction](
-                    Arguments(
-                        input=data,
-                        weights=weights,
-                        bias=bias,
-                        states=states.select(1, index),
-                        scalars=self.scalars,
-                        reset=steps.reset,
-                        reset_state=start,
-                    )
+                start = None if steps.reset_state is None else steps.reset_state[index]
+                arguments = Arguments(
+                    data,
+                    *self._parameters_of(layer, direction),
+                    states[index],
+                    self.scalars,
+                    steps.reset,
+                    start,
                 )
+                output, state = (steps.backward if direction else steps.forward)(arguments)
                 outputs.append(output)
                 last.append(state)
             data = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]

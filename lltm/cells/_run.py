@@ -24,18 +24,39 @@ def run(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
     if device in ops.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
         with torch.autocast(device, enabled=False):
             return run(definition, autocast(arguments, device))
-    _contract.check(definition, arguments)
     namespace = _kernels.namespace(definition, device) if device in KERNELS else None
     if namespace is None:
+        _contract.check(definition, arguments)
         return _reference.sequence(definition, arguments)
-    results: tuple[Tensor, Tensor] = _op(namespace)(*arguments)
+    if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
+        _contract.check(definition, arguments)
+        results: tuple[Tensor, Tensor] = _overload(namespace)(*arguments)
+        return results
+    return _with_kernels(namespace, definition, arguments)
+
+
+def _with_kernels(
+    namespace: str, definition: Definition, arguments: Arguments
+) -> tuple[Tensor, Tensor]:
+    """By the op, which checks what it is given as it goes; what it refuses is explained here.
+
+    The checks in Python take as long as a small problem.
+    """
+    if not _contract.has_its_heads(definition, arguments):
+        _contract.check(definition, arguments)
+    try:
+        results: tuple[Tensor, Tensor] = _direct(namespace)(*arguments)
+    except RuntimeError:
+        _explain(definition, arguments)
+        raise
     return results
 
 
-def _op(namespace: str) -> Callable[..., Any]:
-    if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
-        return _overload(namespace)
-    return _direct(namespace)
+def _explain(definition: Definition, arguments: Arguments) -> None:
+    try:
+        _contract.check(definition, arguments)
+    except RuntimeError as error:
+        raise error from None  # the op's own words add nothing
 
 
 def _overload(namespace: str) -> Callable[..., Any]:

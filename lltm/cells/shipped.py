@@ -142,12 +142,12 @@ class _LikeTorch(Sequence):
 
     def _parameters_of(self, layer: int, direction: int) -> tuple[Tensor, Tensor | None]:
         suffix = self._suffix(layer, direction)
-        hidden, inputs = (getattr(self, f"weight_{share}{suffix}") for share in ("hh", "ih"))
+        hidden, inputs = getattr(self, f"weight_hh{suffix}"), getattr(self, f"weight_ih{suffix}")
         weights = torch.cat((hidden, inputs), dim=1)
         if not self.bias:
             return weights, None
-        biases = tuple(getattr(self, f"bias_{share}{suffix}") for share in ("ih", "hh"))
-        return weights, torch.cat(biases) if self.cell.split else biases[0] + biases[1]
+        inputs, hidden = getattr(self, f"bias_ih{suffix}"), getattr(self, f"bias_hh{suffix}")
+        return weights, torch.cat((inputs, hidden)) if self.cell.split else inputs + hidden
 
 
 class LSTM(_LikeTorch):
