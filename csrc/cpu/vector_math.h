@@ -24,7 +24,12 @@ struct Constants<float> {
   // (expm1(r) - r) / r^2 for |r| <= ln(2) / 2
   static constexpr float kExpm1[] = {0.5f,          0.16666667f,   0.041666463f,
                                      0.0083333105f, 0.0013933731f, 0.00019891080f};
-  static constexpr float kLinear = 0x1p-25f;    // expm1 of less is x
+  static constexpr float kLinear = 0x1p-25f;  // expm1 of less is x
+  // (tanh(x) - x) / x^3 = above / below, in powers of x^2, for |x| < kNearZero
+  static constexpr float kTanhAbove[] = {-0.333333333f, -0.0017357274f, 5.96851056e-05f};
+  static constexpr float kTanhBelow[] = {1.0f, 0.405207089f};
+  static constexpr float kNearZero = 0.7f;
+  static constexpr float kTanhOne = 10.0f;      // tanh of more is 1
   static constexpr int kHalfRoot = 0x3f3504f3;  // sqrt(1/2), as bits
   static constexpr int kMantissaBits = 0x7fffff;
   static constexpr float kSmallest = 0x1p-126f;  // normal number
@@ -57,6 +62,12 @@ struct Constants<double> {
       0x1.6c16c16c162c3p-10, 0x1.a01a01abf85abp-13, 0x1.a01a01a6e1e2ap-16, 0x1.71de01fdbf9cap-19,
       0x1.27e4db46cddd1p-22, 0x1.af4e554377204p-26, 0x1.1f7340dbc337ep-29};
   static constexpr double kLinear = 0x1p-54;
+  static constexpr double kTanhAbove[] = {-0.33333333333333331, -0.020495228867532349,
+                                          -0.00019901990913769401};
+  static constexpr double kTanhBelow[] = {1.0, 0.46148568660258626, 0.023286572463946293,
+                                          0.00020636437984939814};
+  static constexpr double kNearZero = 0.7;
+  static constexpr double kTanhOne = 20.0;
   static constexpr int64_t kHalfRoot = 0x3fe6a09e667f3bcd;
   static constexpr int64_t kMantissaBits = 0xfffffffffffff;
   static constexpr double kSmallest = 0x1p-1022;
@@ -253,17 +264,20 @@ LLTM_INLINE V sigmoid_of(V x) {
   return quotient_of<T>(above, sum);
 }
 
-// -m / (2 + m) with m = expm1(-2 |x|). The cell state grows with the steps, for nothing is
-// forgotten: beyond what makes m -1, exp(-2 |x|) would become subnormal, which costs Intel's
-// processors more than all the rest.
+// x + x^3 above / below near 0, 1 - 2 / (1 + exp(2 |x|)) further off: with one division, whose
+// rounding is half of the result's at most. The cell state grows with the steps, for nothing is
+// forgotten: the argument of exp stops where tanh is 1.
 template <class T, class V>
 LLTM_INLINE V tanh_of(V x) {
-  const auto [q, scale] = scaled_exp<T>(clamp_low(T(2) * negative(x), Constants<T>::kSaturated));
-  auto m = exact_sum(scale - T(1), scale * q.value);
-  m.low += scale * q.low;
-  auto sum = exact_sum(V{} + T(2), m.value);
-  sum.low += m.low;
-  return copy_sign(quotient_of<T>(Exact<V>{-m.value, -m.low}, sum), x);
+  using C = Constants<T>;
+  const V magnitude = absolute(x), square = x * x;
+  const auto near = magnitude < C::kNearZero;
+  const auto [n, r, tail] = reduce<T>(T(2) * clamp_high(magnitude, C::kTanhOne));
+  const V scale = bit_cast<V>((n + C::kBias) << C::kMantissa);
+  const V above = choose(near, magnitude * square * polynomial(C::kTanhAbove, square), V{} - T(2));
+  const V below =
+      choose(near, polynomial(C::kTanhBelow, square), scale * (r + tail) + (scale + T(1)));
+  return copy_sign(above / below + choose(near, magnitude, V{} + T(1)), x);
 }
 
 template <class V>
