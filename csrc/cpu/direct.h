@@ -107,12 +107,15 @@ void transpose(const Transpose<T>& args) {
 
 constexpr int kBatchVectors = kVectorBytes == 64 ? 1 : 2;  // x is padded to a multiple of
 
+// Of states in a block: of one, where there are 16 registers, tiles would have four rows, not six.
+constexpr int kStateVectors = kVectorBytes == 64 ? 1 : 2;
+
 // Beyond, packing the weights costs less than broadcasting them for every block of rows.
 constexpr int64_t kMaxDirectRows = kVectorBytes == 64 ? 512 : 64;
 
 template <int kGates, class C, int Vectors>
 struct BatchBlock {
-  static constexpr int kStates = kWidth<C>, kBatch = Vectors * kWidth<C>;
+  static constexpr int kStates = kStateVectors * kWidth<C>, kBatch = Vectors * kWidth<C>;
   alignas(kVectorBytes) C transposed[kGates][kStates][kBatch];
   alignas(kVectorBytes) C z[kGates][kBatch][kStates];
 
@@ -143,60 +146,64 @@ struct BatchBlock {
 template <class Gates, class T>
 struct ManyRows {
   const CellForward<T>& args;
+  int64_t column;
+  int64_t states;  // from there on
 
   // As many vectors of the batch at a time as the tile is fastest with, and never one alone that
   // could go with others.
-  template <class Lanes>
-  void run(int64_t column, Lanes lanes) const {
+  void run() const {
     const int64_t vectors = args.product.x_stride / kWidth<T>;
     for (int64_t at = 0; at < vectors;) {
       const int64_t left = vectors - at;
       if (left >= 3 && left != 4) {
-        run_block<3>(column, at * kWidth<T>, lanes);
+        run_block<3>(at * kWidth<T>);
         at += 3;
       } else if (left >= 2) {
-        run_block<2>(column, at * kWidth<T>, lanes);
+        run_block<2>(at * kWidth<T>);
         at += 2;
       } else {
-        run_block<1>(column, at * kWidth<T>, lanes);
+        run_block<1>(at * kWidth<T>);
         at += 1;
       }
     }
   }
 
-  template <int Vectors, class Lanes>
-  void run_block(int64_t column, int64_t first, Lanes lanes) const {
-    const int64_t states = at_most(kWidth<T>, args.gates.state - column);
+  template <int Vectors>
+  void run_block(int64_t first) const {
     BatchBlock<Gates::kGates, compute_t<T>, Vectors> block;
     block.compute(args.product, column, states, first);
     const int64_t rows = at_most(Vectors * kWidth<T>, args.gates.rows - first);
-    for_each_row(rows, lanes, FinishRows<Vectors>{args, block, first, column});
+    for (int64_t state = 0; state < states; state += kWidth<T>) {
+      for_each_row<T>(rows, states - state, FinishRows<Vectors>{*this, block, first, state});
+    }
   }
 
   template <int Vectors>
   struct FinishRows {
-    const CellForward<T>& args;
+    const ManyRows& of;
     const BatchBlock<Gates::kGates, compute_t<T>, Vectors>& block;
     int64_t first;
-    int64_t column;
+    int64_t state;
 
     template <class Lanes>
     LLTM_INLINE void run(int64_t row, Lanes lanes) const {
       lanes_t<Lanes, T> z[Gates::kPre];
 #pragma GCC unroll 16
       for (int gate = 0; gate < Gates::kGates; ++gate) {
-        z[gate] = lanes.load_from(block.z[gate][row], kWidth<T>);
+        z[gate] = lanes.load_from(block.z[gate][row] + state, block.kStates);
       }
-      finish_forward<Gates>(args.gates, first + row, column, z, lanes);
+      finish_forward<Gates>(of.args.gates, first + row, of.column + state, z, lanes);
     }
   };
 };
 
 template <class Gates, class T>
 void cell_many(const CellForward<T>& args, int64_t begin, int64_t end) {
-  const int64_t width = kWidth<T>, state = args.gates.state;
-  for_each_column_vector<T>(begin * width, end * width < state ? end * width : state,
-                            ManyRows<Gates, T>{args});
+  constexpr int64_t states = kStateVectors * kWidth<T>;
+  const int64_t last = at_most(args.gates.state, end * kWidth<T>);
+  for (int64_t column = begin * kWidth<T>; column < last; column += states) {
+    ManyRows<Gates, T>{args, column, at_most(states, last - column)}.run();
+  }
 }
 
 // Cell, few rows ----------------------------------------------------------------------------------

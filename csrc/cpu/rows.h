@@ -34,3 +34,13 @@ template <class Body>
 LLTM_INLINE void for_each_row(int64_t rows, Tail one, const Body& body) {
   for (int64_t row = 0; row < rows; ++row) body.run(row, one);
 }
+
+// The first vector of `states` states, or the part of one that they are.
+template <class T, class Body>
+LLTM_INLINE void for_each_row(int64_t rows, int64_t states, const Body& body) {
+  if (states >= kWidth<T>) {
+    for_each_row(rows, Full{}, body);
+  } else {
+    for_each_row(rows, Tail{states}, body);
+  }
+}

@@ -83,12 +83,8 @@ struct ForwardPanel {
 
   void finish(int64_t row, int64_t rows, int vector, const Sums& sums, const Sums& shares) const {
     const int64_t at = column + vector * kWidth<T>;
-    const FinishRows finish{*this, row, head * size + at, vector, sums, shares};
-    if (at + kWidth<T> <= size) {
-      for_each_row(rows, Full{}, finish);
-    } else {
-      for_each_row(rows, Tail{size - at}, finish);
-    }
+    for_each_row<T>(rows, size - at,
+                    FinishRows{*this, row, head * size + at, vector, sums, shares});
   }
 
   // The gates of a vector of the panel, after the product.
@@ -218,12 +214,8 @@ struct BackwardPanel {
   }
 
   void finish(int64_t row, int64_t rows, int64_t at, const C* sums, int64_t sums_stride) const {
-    const FinishRows finish{args.gates, row, head * size + at, sums, sums_stride};
-    if (at + kWidth<T> <= size) {
-      for_each_row(rows, Full{}, finish);
-    } else {
-      for_each_row(rows, Tail{size - at}, finish);
-    }
+    for_each_row<T>(rows, size - at,
+                    FinishRows{args.gates, row, head * size + at, sums, sums_stride});
   }
 
   // The gates of a vector of the panel, after the product.

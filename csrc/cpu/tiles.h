@@ -240,7 +240,7 @@ void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
   alignas(64) float sums[block * gates * bf16::kRows];
   Engine::begin();
   for (int64_t panel = begin; panel < end; ++panel) {
-    const int64_t column = panel * bf16::kRows, states = args.gates.state - column;
+    const int64_t column = panel * bf16::kRows;
     for (int64_t row = 0; row < args.gates.rows; row += block) {
       const int64_t rows = at_most(block, args.gates.rows - row);
       for (int64_t part = 0; part < parts; ++part) {
@@ -251,12 +251,8 @@ void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
                           bf16::kElements, gates * bf16::kElements, tiles,
                           sums + gate * bf16::kRows, gates * bf16::kRows, false});
       }
-      const FinishTiledForward<Gates> finish{args.gates, row, column, sums};
-      if (states >= bf16::kRows) {
-        for_each_row(rows, Full{}, finish);
-      } else {
-        for_each_row(rows, Tail{states}, finish);
-      }
+      for_each_row<BFloat16>(rows, args.gates.state - column,
+                             FinishTiledForward<Gates>{args.gates, row, column, sums});
     }
   }
   Engine::end();
@@ -297,13 +293,8 @@ template <class Gates>
 void finish_tiled_backward(const TiledBackward& args, int64_t row, int64_t rows, int64_t column,
                            const float* sums) {
   for (int64_t at = 0; at < 2 * bf16::kRows && column + at < args.gates.state; at += bf16::kRows) {
-    const int64_t states = args.gates.state - column - at;
-    const FinishTiledBackward<Gates> finish{args.gates, row, column + at, sums + at};
-    if (states >= bf16::kRows) {
-      for_each_row(rows, Full{}, finish);
-    } else {
-      for_each_row(rows, Tail{states}, finish);
-    }
+    for_each_row<BFloat16>(rows, args.gates.state - column - at,
+                           FinishTiledBackward<Gates>{args.gates, row, column + at, sums + at});
   }
 }
 
