@@ -81,6 +81,8 @@ struct StepForward {
   PackedProduct<T> h;  // of depth S / H
   PackedProduct<T> x;  // of depth F, or of depth 0 where the input's share is in gates.z; H = 1
   int64_t heads = 1;
+  bool from_last = false;  // the items from the last to the first: what the step before read last
+                           // is still in a core's cache where all weights have no room
 };
 
 // weights[:, :depth] against `rows` rows of x, then the gates, with the weights read as they are:
@@ -111,6 +113,7 @@ struct StepBackward {
   const compute_t<T>* d_z_after;  // [rows, GS] of the following step, the recurrent share
   const compute_t<T>* packed;     // [head][panel][GS / H][columns], as pack_backward makes it
   int64_t heads = 1;
+  bool from_last = false;  // as forward's
 };
 
 // One head's weights.

@@ -125,7 +125,8 @@ template <class Gates, class T>
 void step_forward(const StepForward<T>& args, int64_t begin, int64_t end) {
   constexpr int most = kForwardVectors<Gates::kGates>;
   const HeadPanels<Gates, T> of(args.gates.state, args.heads);
-  for (int64_t item = begin; item < end; ++item) {
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t item = args.from_last ? begin + end - 1 - i : i;
     const int64_t vectors = of.vectors(item);
     if (vectors == most) {
       step_forward_panel<Gates, T, most>(args, of, item);
@@ -238,7 +239,8 @@ template <class Gates, class T>
 void step_backward(const StepBackward<T>& args, int64_t begin, int64_t end) {
   const int64_t size = args.gates.state / args.heads, depth = Gates::kGates * size;
   const UnevenPanels panels(size, kWidth<T>);
-  for (int64_t item = begin; item < end; ++item) {
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t item = args.from_last ? begin + end - 1 - i : i;
     const int64_t head = item / panels.count(), at = item % panels.count();
     const int64_t column = panels.first(at) * kWidth<T>;
     const int64_t room = panels.count() * kBackwardVectors * kWidth<T>;  // columns of a packed head

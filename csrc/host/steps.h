@@ -137,7 +137,8 @@ class ForwardProduct {
 
   void step(int64_t t, cpu::GatesForward<T> gates) {
     gates.h_next = states_.next(t);
-    const cpu::StepForward<T> step{gates, {h_, packed_.data(), sizes_.head()}, {}, sizes_.heads};
+    const cpu::StepForward<T> step{
+        gates, {h_, packed_.data(), sizes_.head()}, {}, sizes_.heads, t % 2 == 1};
     run<Api>(cpu::kernels().of<T>().step_forward, step, packed_.panels(),
              2 * gates.rows * Cell::kGates * sizes_.head() * cpu::kernels().of<T>().width,
              kGrainFlops);
@@ -282,7 +283,7 @@ class BackwardProduct {
 
   void step(int64_t t, cpu::GatesBackward<T> gates) {
     gates.d_z_next = d_zs_.next(t);
-    const cpu::StepBackward<T> step{gates, d_z_after_, packed_.data(), sizes_.heads};
+    const cpu::StepBackward<T> step{gates, d_z_after_, packed_.data(), sizes_.heads, t % 2 == 1};
     run<Api>(cpu::kernels().of<T>().step_backward, step, packed_.panels(),
              2 * gates.rows * Cell::kGates * sizes_.head() * cpu::kBackwardVectors *
                  cpu::kernels().of<T>().width,
