@@ -5,8 +5,7 @@ Run by ``nox -s bench -- --cells``, or by itself::
     pytest benchmarks/bench_cells.py --select op=gru,case=64x16x32x128 --benchmark-json FILE
 
 One thread, float32. The LLTM races that of the wheel, too. As in bench_race.py every entrant of a
-row is a test, checked against eager before it is timed in rounds with the others. ``torch.compile``
-unrolls the steps, 64 at a time, which takes most of a minute a row: ``--with-compile`` has it race.
+row is a test, checked against eager before it is timed in rounds with the others.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from torch import Tensor, nn
 import lltm
 from benchmarks import jax_scan, racing, workloads
 from benchmarks.bench_race import REPLAY
+from benchmarks.competitors import UNROLLED
 from benchmarks.not_here import NotHere
 from benchmarks.runs import figures
 from benchmarks.runs.figures import COMPILE, JAX, MODULES, OTHER, OURS
 from benchmarks.workloads import Call
 from lltm import cells
+from lltm._compile import unavailable_reason
 from lltm.cells import _contract, _reference, formulas
 
 SHAPES = ((64, 16, 32, 128), (64, 1, 256, 512), (256, 8, 64, 96))
 """T, B, F, S."""
 WORKS = ("inference", "forward+backward")
-UNROLLED = 64
-"""Steps that torch.compile is given at a time."""
 TOLERANCE = 1e-3
 GRADIENT = 0.5
 """Of every hidden state."""
@@ -69,13 +68,11 @@ class Heat:
         cell: its definition.
         shape: T, B, F, S.
         work: one of :data:`WORKS`.
-        compile: whether ``torch.compile`` takes part.
     """
 
     cell: cells.Definition
     shape: tuple[int, ...]
     work: str
-    compile: bool = False
 
     def fields(self) -> dict[str, str]:
         """As a row's; a cell is an op."""
@@ -155,8 +152,8 @@ class Heat:
         return self._of_module(functools.partial(cells.Sequence, self.cell), given)
 
     def _compiled(self, given: _contract.Arguments) -> Run:
-        if not self.compile:
-            raise NotHere("it compiles for most of a minute a row; --with-compile has it race")
+        if (reason := unavailable_reason()) is not None:
+            raise NotHere(reason)
         # Else the graphs of other rows count against the limit of graphs, behind which is eager.
         torch.compiler.reset()
 
@@ -164,10 +161,11 @@ class Heat:
             return _reference.sequence(self.cell, _contract.Arguments(*tensors, given.scalars))
 
         fast = torch.compile(part, dynamic=False, fullgraph=True)
+        most = UNROLLED[self.work != "inference"]
 
         def run() -> tuple[Tensor, ...]:
             outputs, states = [], given.states
-            for steps in given.input.split(UNROLLED):
+            for steps in given.input.split(most):
                 output, states = fast(steps, given.weights, given.bias, states)
                 outputs.append(output)
             return (torch.cat(outputs) if len(outputs) > 1 else outputs[0],)
@@ -247,16 +245,14 @@ def _repeated(call: Call, count: int) -> list[Call]:
     return [call] * count
 
 
-def heats(*, with_compile: bool = False) -> list[Heat]:
+def heats() -> list[Heat]:
     """Every row."""
-    return list(
-        itertools.starmap(Heat, itertools.product(formulas.SHIPPED, SHAPES, WORKS, (with_compile,)))
-    )
+    return list(itertools.starmap(Heat, itertools.product(formulas.SHIPPED, SHAPES, WORKS)))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     option = metafunc.config.getoption
-    every = heats(with_compile=bool(option("--with-compile")))
+    every = heats()
     try:
         chosen = workloads.select(every, option("--select"), every)
     except ValueError as error:

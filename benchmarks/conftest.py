@@ -34,7 +34,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="smoke",
         help="which rows to race; smoke races only lltm's backends, without floors",
     )
-    group.addoption("--with-compile", action="store_true", help="race torch.compile of each cell")
     group.addoption("--select", metavar="KEY=VALUE,...", help="only rows with these values")
 
 

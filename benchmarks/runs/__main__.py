@@ -43,11 +43,6 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         )
     parser.set_defaults(scope=QUICK)
     parser.add_argument(
-        "--with-compile",
-        action="store_true",
-        help="race torch.compile of each cell, too, which unrolls the steps and takes minutes each",
-    )
-    parser.add_argument(
         "--select",
         metavar="KEY=VALUE,...",
         help="only rows with these values: op=cell,case=16x32x128,work=forward",
@@ -91,8 +86,6 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f"--write keeps whole runs: give one of {whole} with it, and no --select")
     if chosen.compare is not None and chosen.scope is SWEEP:
         parser.error("--compare: no record holds a sweep; it compares ours with eager")
-    if chosen.with_compile and chosen.scope is not OF_CELLS:
-        parser.error("--with-compile: give --cells with it; elsewhere torch.compile is always in")
     return chosen
 
 
@@ -142,8 +135,7 @@ def read_stored(path: Path, scope: Scope) -> Run:
 def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
     """Measure all parts; the run, and whether every result was right."""
     folder = chosen.scope.folder
-    options = ("--with-compile",) if chosen.with_compile else ()
-    measurer = measure.Measurer(folder, chosen.scope, chosen.seconds, chosen.select, options)
+    measurer = measure.Measurer(folder, chosen.scope, chosen.seconds, chosen.select)
     # Compiled kernels are kept between runs, and leave no trace outside the tree.
     environment = {
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),

@@ -92,20 +92,17 @@ class Measurer:
         scope: whose parts they are.
         seconds: for each row.
         select: further selection, as the user gave it.
-        options: further ones of the races.
     """
 
     folder: Path
     scope: Scope
     seconds: float
     select: str | None
-    options: tuple[str, ...] = ()
 
     def result(self, part: Part) -> Path:
         """Where a part's JSON lies; the name changes with the sources and the options."""
         key = source_hash(*project().sources, "benchmarks", "tests/op")[:12]
-        options = "-".join((f"{self.seconds:g}", self.select or "all", *self.options))
-        options = f"{self.scope.name}-{options}".replace("/", "_")
+        options = f"{self.scope.name}-{self.seconds:g}-{self.select or 'all'}".replace("/", "_")
         return self.folder / "raw" / f"{part.name}-{options}-{key}.json"
 
     def measure(self, part: Part, environment: Mapping[str, str]) -> Measured:
@@ -123,7 +120,6 @@ class Measurer:
             *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")),
             *("-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--benchmark-quiet"),
             *("--rows", self.scope.name, "--select", select),
-            *self.options,
             f"--benchmark-max-time={self.seconds:g}",
             *(f"--benchmark-json={made}", str(BENCHMARKS / self.scope.races)),
         ]

@@ -75,8 +75,8 @@ SWEEP = Scope(
 )
 OF_CELLS = Scope(
     "cells",
-    "each cell of lltm.cells against eager, JAX and torch's own module; float32 on one thread, "
-    "about ten minutes",
+    "each cell of lltm.cells against eager, torch.compile, JAX and torch's own module; float32 on "
+    "one thread, about twenty minutes",
     whole="cells",
     ops=CELLS,
     races="bench_cells.py",

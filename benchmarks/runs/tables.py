@@ -66,7 +66,7 @@ CUDA_LEGEND = (
 CELLS_LEGEND = (
     f"{ROUNDS}lltm.cells: kernels compiled from the cell's step; lltm.LLTMSequence: those of the "
     "wheel; nn.LSTM, nn.GRU, nn.RNN: torch's own module; compile: torch.compile, 64 steps unrolled "
-    "at a time, run with --with-compile alone; jax: lax.scan under jit, unrolled by 1 or 4; in "
+    "at a time, of forward+backward 16; jax: lax.scan under jit, unrolled by 1 or 4; in "
     "brackets: seconds that it compiled."
 )
 
