@@ -56,10 +56,19 @@ def target_macro(version: str) -> str:
     return f"0x{major:02x}{minor:02x}000000000000"
 
 
+def cell_namespace() -> str:
+    """Where lltm.cells looks for the ops of the LLTM: as lltm.cells._functor.Functor has it."""
+    text = (ROOT / "csrc" / "lltm_cell.inc").read_text(encoding="utf-8")
+    return f"lltm_cell_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
 def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
     """Flags for every source; those of Windows are clang-cl's."""
     stable = BINDING == "stable"
-    target = [f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}"] if stable else []
+    of_stable = [
+        f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}",
+        f"-DLLTM_NAMESPACE={cell_namespace()}",
+    ]
     standard = ["c++17"] if stable else []
     # __FILE__ is in the error messages: without a map they would name the folder of the build.
     maps = {ROOT: "lltm", Path(torch.__file__).parent: "torch"}
@@ -71,7 +80,7 @@ def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
             "-DNOMINMAX",
             *(f"/std:{name}" for name in standard),
             *(f"/clang:{path}" for path in paths),
-            *target,
+            *(of_stable if stable else []),
         ]
     return [
         *(["-O0", "-g"] if DEBUG else ["-O2", "-g0"]),
@@ -82,7 +91,7 @@ def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
         "-Wno-psabi",
         *(f"-std={name}" for name in standard),
         *paths,
-        *target,
+        *(of_stable if stable else []),
     ]
 
 

@@ -38,7 +38,7 @@ def units(folder: Path) -> list[Unit]:
         made = functor(cell)
         header = folder / f"{made.struct}.inc"
         header.write_text(made.text, encoding="utf-8")
-        flags = tuple(functor_flags(made, f"lltm_cell_{made.digest}", header))
+        flags = tuple(functor_flags(made, header))
         found += [
             Unit(source, made.struct, flags)
             for source in SOURCES

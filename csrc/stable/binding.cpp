@@ -1,8 +1,7 @@
 // The ops on torch's stable ABI: one library for every torch from TORCH_TARGET_VERSION on and for
-// every CPython, because it contains no Python at all.
+// every CPython, because it contains no Python at all. Those of lltm.cells for the same cell, whose
+// kernels are here, are with them.
 #include <torch/csrc/stable/library.h>
-
-#include <string>
 
 #include "../contract.h"
 #include "../cpu/kernels.h"
@@ -10,6 +9,7 @@
 #include "../host/cpu_device.h"
 #include "../host/sequence.h"
 #include "../host/stream.h"
+#include "any_ops.h"
 #include "api.h"
 
 namespace lltm::stable {
@@ -25,8 +25,6 @@ auto& sequence_forward = sequence_forward_op<CpuDevice<Api>>;
 auto& sequence_backward = sequence_backward_op<CpuDevice<Api>>;
 auto& pack = pack_cpu<Api>;
 auto& stream_step = stream_step_cpu<Api>;
-
-std::string cpu_capability() { return cpu::kernels().name; }
 
 }  // namespace
 }  // namespace lltm::stable

@@ -74,6 +74,11 @@ class Functor:
         """Of the text; names the library."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
+    @property
+    def namespace(self) -> str:
+        """Of the ops, in ``torch.ops``."""
+        return f"lltm_cell_{self.digest}"
+
 
 @cache
 def functor(definition: Definition) -> Functor:

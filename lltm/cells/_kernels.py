@@ -90,11 +90,12 @@ def attach(
         ImportError: a library cannot be loaded, or another step or another lltm gave it.
     """
     made = functor(cell)
-    namespace = f"lltm_cell_{made.digest}"
+    namespace = made.namespace
     with LOADING:
         if _of_functors.get(made) is None:
-            _load(library)
-            if not hasattr(getattr(torch.ops, namespace), "sequence"):
+            if not _is_defined(namespace):
+                _load(library)
+            if not _is_defined(namespace):
                 raise ImportError(
                     f"{library} was not built from this step of {cell.name} by lltm {__version__}; "
                     f"build it again with `python -m lltm.cells build`"
@@ -106,6 +107,11 @@ def attach(
             _load(cuda_library)
             _on_cuda[namespace] = True
     return cell
+
+
+def _is_defined(namespace: str) -> bool:
+    """Whether a library has brought the ops: lltm's own brings those of the LLTM."""
+    return hasattr(getattr(torch.ops, namespace), "sequence")
 
 
 def _load(library: Path | str) -> None:
@@ -123,6 +129,9 @@ def _of_functor(definition: Definition) -> str | None:
 
 
 def _loaded(definition: Definition, made: Functor) -> str | None:
+    if _is_defined(made.namespace):
+        register(made.namespace, definition, made.saved)
+        return made.namespace
     reason = _compile.unavailable_reason()
     if reason is None:
         try:
@@ -131,8 +140,8 @@ def _loaded(definition: Definition, made: Functor) -> str | None:
         except (_compile.CompileError, OSError, ImportError) as error:
             reason = str(error)
         else:
-            register(build.namespace, definition, made.saved)
-            return build.namespace
+            register(made.namespace, definition, made.saved)
+            return made.namespace
     _warn(definition, "", reason)
     return None
 
@@ -192,15 +201,10 @@ class CellBuild:
         return CellBuild(definition.name, made, jit.cache_directory() / name, images)
 
     @property
-    def namespace(self) -> str:
-        """Of the ops."""
-        return f"lltm_cell_{self.made.digest}"
-
-    @property
     def cache(self) -> Cache:
         """What is noted of the build."""
         half = "_cuda" if self.images else ""
-        return Cache(self.directory, f"{self.namespace}{half}.so", jit.source_directory())
+        return Cache(self.directory, f"{self.made.namespace}{half}.so", jit.source_directory())
 
     def finished_library(self) -> Path:
         """The library, compiled if it is not there whole.
@@ -235,7 +239,7 @@ class CellBuild:
         start = time.perf_counter()
         header = self.directory / HEADER
         header.write_text(self.made.text, encoding="utf-8")
-        flags = functor_flags(self.made, self.namespace, header)
+        flags = functor_flags(self.made, header)
         with jit.watched():
             if self.images:
                 _cuda.compile_library(library, flags, self.images, jit.exports())
@@ -251,10 +255,10 @@ def _compile_for_processor(library: Path, flags: list[str]) -> None:
     _compile.Library(library, sources, flags, jit.exports()).compile()
 
 
-def functor_flags(made: Functor, namespace: str, header: Path) -> list[str]:
+def functor_flags(made: Functor, header: Path) -> list[str]:
     """What makes the engine of any cell that of one."""
     return [
-        f"-DLLTM_NAMESPACE={namespace}",
+        f"-DLLTM_NAMESPACE={made.namespace}",
         f"-DLLTM_CELL={made.struct}",
         f'-DLLTM_CELL_HEADER="{header}"',
     ]

@@ -182,7 +182,7 @@ class Package:
         # __FILE__ is in the messages: without a map they would name folders of this machine.
         maps = {csrc: "lltm", library.parent: self.module, Path(torch.__file__).parent: "torch"}
         flags = [
-            *functor_flags(made, f"lltm_cell_{made.digest}", header),
+            *functor_flags(made, header),
             *(f"-ffile-prefix-map={folder}={name}" for folder, name in maps.items()),
         ]
         link = [*jit.exports(), *(LINUX_LINK_FLAGS if sys.platform.startswith("linux") else ())]

@@ -10,6 +10,7 @@ import pytest
 from installed_copy import SECONDS, InstalledCopy
 from test_jit import READ_ONLY
 
+from lltm import _library
 from lltm._compile import unavailable_reason
 
 pytestmark = pytest.mark.subprocess
@@ -83,6 +84,23 @@ def test_without_a_compiler_the_reference_runs_after_one_warning(copy: Installed
     assert err.count("lltm.cells computes") == 1
     if unavailable_reason() is None:
         assert "there is no C++ compiler (no-such-compiler); install one, such as with" in err
+
+
+@pytest.mark.skipif(
+    _library.build().binding != "stable",
+    reason="not run: a native wheel leaves the LLTM of lltm.cells to be compiled",
+)
+def test_the_wheel_has_the_kernels_of_the_lltm(copy: InstalledCopy) -> None:
+    program = """
+import torch, lltm
+ours, expected = lltm.cells.LLTM(3, 5), lltm.LLTMSequence(3, 5)
+expected.load_state_dict(ours.state_dict())
+x = torch.randn(4, 2, 3)
+print(lltm.cells.prepare(ours.cell), torch.equal(ours(x)[0], expected(x)[0]))
+"""
+    out, err = called(copy, program, CXX="no-such-compiler")
+    assert out == "True True"
+    assert not err
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason="not run: nothing can be compiled")
