@@ -281,7 +281,11 @@ CELLS_TARGETS = (
         count=CELLS_ROWS,
     ),
     _ahead(
-        "every row", {}, "the best of eager, JAX and torch's module", _against_others, CELLS_ROWS
+        "every row",
+        {},
+        "the best of eager, JAX, torch's module and, if run, compile",
+        _against_others,
+        CELLS_ROWS,
     ),
     _ahead("lstm", {"op": "lstm"}, "nn.LSTM", _against("nn.LSTM"), ROWS_OF_A_CELL),
 )
