@@ -72,7 +72,7 @@ def test_cells_have_targets_of_their_own() -> None:
     found = of_lstm(ours, theirs, *jax)
     assert {words: outcome.reached for words, outcome in found.items()} == {
         "every row: times as fast as eager": False,
-        "every row: times as fast as the best of eager, JAX, torch's module and, if run, compile": None,
+        "every row: times as fast as the best of eager, JAX, torch's module, compile if run": None,
         "lstm: times as fast as nn.LSTM": None,
     }
     assert of_lstm(ours, *jax)["lstm: times as fast as nn.LSTM"].worst is None

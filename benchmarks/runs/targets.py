@@ -283,7 +283,7 @@ CELLS_TARGETS = (
     _ahead(
         "every row",
         {},
-        "the best of eager, JAX, torch's module and, if run, compile",
+        "the best of eager, JAX, torch's module, compile if run",
         _against_others,
         CELLS_ROWS,
     ),
