@@ -64,12 +64,13 @@ def cell_namespace() -> str:
 
 def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
     """Flags for every source; those of Windows are clang-cl's."""
-    stable = BINDING == "stable"
-    of_stable = [
-        f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}",
-        f"-DLLTM_NAMESPACE={cell_namespace()}",
-    ]
-    standard = ["c++17"] if stable else []
+    target, standard = [], []
+    if BINDING == "stable":
+        target = [
+            f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}",
+            f"-DLLTM_NAMESPACE={cell_namespace()}",
+        ]
+        standard = ["c++17"]
     # __FILE__ is in the error messages: without a map they would name the folder of the build.
     maps = {ROOT: "lltm", Path(torch.__file__).parent: "torch"}
     paths = [f"-ffile-prefix-map={folder}={name}" for folder, name in maps.items()]
@@ -80,7 +81,7 @@ def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
             "-DNOMINMAX",
             *(f"/std:{name}" for name in standard),
             *(f"/clang:{path}" for path in paths),
-            *(of_stable if stable else []),
+            *target,
         ]
     return [
         *(["-O0", "-g"] if DEBUG else ["-O2", "-g0"]),
@@ -91,7 +92,7 @@ def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
         "-Wno-psabi",
         *(f"-std={name}" for name in standard),
         *paths,
-        *(of_stable if stable else []),
+        *target,
     ]
 
 

@@ -78,6 +78,8 @@ def attach(
 ) -> Definition:
     """Use libraries that ``python -m lltm.cells build`` made, and compile nothing.
 
+    What has its kernels already keeps them, as the LLTM does, whose are in lltm's wheel.
+
     Args:
         cell: the cell that the library was built from.
         library: its path.
