@@ -194,8 +194,8 @@ def test_export(name: str) -> None:
         make, dims = (lambda b: torch.randn(b, 3)), {0: batch}
     else:
         module = lltm.LLTMSequence(3, 5, num_layers=2)
-        make = lambda b: torch.randn(b + 1, b, 3)  # noqa: E731 - one of two short makers
-        dims = {0: torch.export.Dim("time", min=2, max=65), 1: batch}
+        time = torch.export.Dim("time", min=2, max=65)
+        make, dims = (lambda b: torch.randn(b + 1, b, 3)), {0: time, 1: batch}
     program = torch.export.export(module, (make(4),), dynamic_shapes=({**dims},))
     targets = [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
     assert any(target.startswith("lltm.") for target in targets), targets

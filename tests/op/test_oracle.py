@@ -93,6 +93,13 @@ def test_fused_is_at_most_as_wrong_as_eager(op: str, dtype: torch.dtype) -> None
     assert (ours <= theirs).all(), f"fused {ours.tolist()}, eager {theirs.tolist()} ulp"
 
 
+def _gradients(
+    outputs: tuple[Tensor, ...], of: Arguments, weights: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    seeds = [seed.to(outputs[0].dtype) for seed in weights]
+    return torch.autograd.grad(outputs, of.tensors(), seeds)
+
+
 @pytest.mark.parametrize("op", ["cell", "sequence"])
 def test_fused_gradients_are_at_most_as_wrong_as_eager(op: str) -> None:
     """Each argument's gradient, those of the parameters too, which are sums over batch and time."""
@@ -104,13 +111,9 @@ def test_fused_gradients_are_at_most_as_wrong_as_eager(op: str) -> None:
             wide = leaves.map(Tensor.double).leaves()
             weights = cases.cotangents(drawn.reference(*leaves))
 
-            def gradients(outputs: tuple[Tensor, ...], of: Arguments) -> tuple[Tensor, ...]:
-                seeds = [seed.to(outputs[0].dtype) for seed in weights]  # noqa: B023 - called at once
-                return torch.autograd.grad(outputs, of.tensors(), seeds)
-
-            exact = map(oracle.Exact, gradients(drawn.reference(*wide), wide))
-            ours = gradients(drawn.function(*leaves, backend="fused"), leaves)
-            theirs = gradients(drawn.reference(*leaves), leaves)
+            exact = map(oracle.Exact, _gradients(drawn.reference(*wide), wide, weights))
+            ours = _gradients(drawn.function(*leaves, backend="fused"), leaves, weights)
+            theirs = _gradients(drawn.reference(*leaves), leaves, weights)
             for name, o, t, e in zip(cases.TENSOR_NAMES[op], ours, theirs, exact, strict=True):
                 fused, eager = errors.setdefault(name, ([], []))
                 fused.append(oracle.error(o, e))
