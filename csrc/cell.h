@@ -25,6 +25,9 @@
 // minimum for it; a comparison gives a mask for select(mask, a, b). The text includes nothing and
 // opens no namespace: it is read here for its constants and again by each kernel set, for that
 // set's processors.
+//
+// What depends on the cell is in an inline namespace of its name, so that a library can have
+// several (build_support/cells.py), each compiled from the same files.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -40,6 +43,7 @@
 #endif
 
 namespace lltm {
+inline namespace LLTM_CELL {
 namespace described {
 #include "cell_functor.inc"
 }  // namespace described
@@ -66,4 +70,5 @@ struct Scalars {
   double values[kRoom<Cell::kScalars>];
 };
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -10,6 +10,7 @@
 #include "contract.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // input [T, B, F]; weights [GS, S / H + F], whose first S / H columns multiply the hidden state:
 // the rows of head k only that head's; bias [PS] or [1, PS]; states [N, B, S], the hidden state
@@ -118,4 +119,5 @@ SequenceSizes check_any_sequence(const char* op, const AnyArguments<Tensor>& arg
   return sizes;
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -19,6 +19,7 @@
 #include "cell.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // Schemas. The order of `weights`' rows is input gate, output gate, candidate cell; its first S
 // columns multiply the hidden state, the next F the input. `bias` is [3S], [1, 3S] or absent.
@@ -382,4 +383,5 @@ SequenceSizes check_sequence_backward(const std::optional<Tensor>& grad_output,
   return sizes;
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -5,6 +5,7 @@
 #include "kernels.h"
 
 namespace lltm::cpu {
+inline namespace LLTM_CELL {
 
 extern const KernelSet kBaseline;
 #if defined(__x86_64__)
@@ -20,4 +21,5 @@ extern const KernelSet kNeonBf16;
 #endif
 #endif
 
+}  // namespace LLTM_CELL
 }  // namespace lltm::cpu

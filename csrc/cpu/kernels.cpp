@@ -13,6 +13,7 @@
 #include "kernel_sets.h"
 
 namespace lltm::cpu {
+inline namespace LLTM_CELL {
 namespace {
 
 struct Candidate {
@@ -96,4 +97,5 @@ const KernelSet& kernels() {
   return chosen;
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm::cpu

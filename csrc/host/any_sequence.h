@@ -12,6 +12,7 @@
 #include "passes.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // [N, B, S], contiguous -> [B, S] of each state, or nothing.
 template <class Api, class T, class Tensor>
@@ -186,4 +187,5 @@ Gradients<Tensor> any_sequence_backward_op(
   return d.with(input, d_states, d_reset_state);
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -14,6 +14,7 @@
 #include "widened.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // Up to here dot products along the rows of the weights are the fastest, on an AMD Zen 4; of five
 // to eleven rows packing is.
@@ -188,4 +189,5 @@ void cell_backward(const CellBackward<T>& args) {
   if (args.d.bias) column_sum<Api, T>({batch, sizes.gates(), d_z.data(), args.d.bias});
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -10,6 +10,7 @@
 #include "passes.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 template <class Tensor>
 struct CellResult {
@@ -105,4 +106,5 @@ Gradients<Tensor> cell_backward_op(const std::optional<Tensor>& grad_h_,
   return d.with(input_, d_old_h, d_old_cell);
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -6,6 +6,7 @@
 #include "steps.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // What a device has: an Api, a constructor that makes it the current one for as long as it lives,
 // and a `run` for each pass, whose arrays are on it. `like` is a tensor of the pass's dtype on it.
@@ -34,4 +35,5 @@ struct CpuDevice {
   }
 };
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -14,6 +14,7 @@
 #include "passes.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // Calls `body` with a value of the storage type; the contract has let no other dtype through.
 template <class Body>
@@ -114,4 +115,5 @@ void check_needs(const char* op, const Needs& needs, bool has_bias) {
                   ": needs_input_grad asks for the gradient of bias, which is None");
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -9,6 +9,7 @@
 #include "matrix.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // Below this much work a second thread costs more than it saves.
 constexpr int64_t kGrainElements = 16384;      // of the gates
@@ -115,4 +116,5 @@ void multiply(const Matrix<R>& c, const Matrix<const T>& a, const Matrix<const T
   }
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -6,6 +6,7 @@
 #include "../cpu/types.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // The gradients that all passes have in common, null for one that is not wanted.
 template <class T>
@@ -98,4 +99,5 @@ struct SequenceBackward {
   T* d_reset_state[Cell::kStates] = {};  // [B, S] each, or null
 };
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

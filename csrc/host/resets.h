@@ -8,6 +8,7 @@
 #include "scratch.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // The rows that begin anew at step t, [B], or null where none does.
 template <class T>
@@ -75,4 +76,5 @@ class KeptRows {
   Scratch<V> kept_;
 };
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -10,6 +10,7 @@
 #include "passes.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 template <class Tensor>
 struct SequenceResult {
@@ -122,4 +123,5 @@ Gradients<Tensor> sequence_backward_op(const std::optional<Tensor>& grad_output_
   return d.with(input_, d_h0, d_c0);
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

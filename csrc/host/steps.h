@@ -17,6 +17,7 @@
 #include "widened.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // A [B, width] array in the compute type, as the next step's product reads it: where it is stored
 // if that is its type already, else a widened copy.
@@ -611,4 +612,5 @@ void sequence_backward(SequenceBackward<T> args) {
   }
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

@@ -11,6 +11,7 @@
 #include "widened.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 // A multiple of every vector's width, so that the packed size is the same on every processor.
 constexpr int64_t kPackedStates = 16;
@@ -102,4 +103,5 @@ void stream_step_cpu(const Tensor& input_, const Tensor& packed, const std::opti
   });
 }
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

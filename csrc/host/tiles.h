@@ -12,6 +12,7 @@
 #include "scratch.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 template <class T>
 constexpr bool kTiles = std::is_same_v<T, cpu::BFloat16>;
@@ -146,4 +147,5 @@ class TiledBackwardProduct {
   const T* d_z_after_ = nullptr;
 };
 
+}  // namespace LLTM_CELL
 }  // namespace lltm

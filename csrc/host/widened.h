@@ -7,6 +7,7 @@
 #include "scratch.h"
 
 namespace lltm {
+inline namespace LLTM_CELL {
 
 template <class T>
 constexpr bool is_compute_type_v = std::is_same_v<T, cpu::compute_t<T>>;
@@ -33,4 +34,5 @@ class Widened {
   const C* data_;
 };
 
+}  // namespace LLTM_CELL
 }  // namespace lltm
