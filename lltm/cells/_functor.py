@@ -71,13 +71,22 @@ class Functor:
 
     @property
     def digest(self) -> str:
-        """Of the text; names the library."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        """Of the text, but for the order of statements that torch's trace gave; names the library.
+
+        Each has a name of its own for its value, so that the statements of a function are all that
+        it depends on.
+        """
+        text = re.sub(r"(?m)(?:^    const .*\n)+", _sorted_lines, self.text)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def namespace(self) -> str:
         """Of the ops, in ``torch.ops``."""
         return f"lltm_cell_{self.digest}"
+
+
+def _sorted_lines(found: re.Match[str]) -> str:
+    return "".join(sorted(found.group().splitlines(keepends=True)))
 
 
 @cache

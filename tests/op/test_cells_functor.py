@@ -142,6 +142,17 @@ def test_the_text_is_the_same_every_time() -> None:
     assert functor(CELLS["slstm_heads"]) == made
 
 
+def test_the_order_of_statements_does_not_name_the_ops() -> None:
+    """Torch 2.14 traces the comparison of the sLSTM before what it is multiplied with."""
+    made = functor(formulas.SLSTM)
+    lines = made.text.splitlines(keepends=True)
+    at = next(i for i, line in enumerate(lines) if "const auto" in line)
+    swapped = [*lines[: at - 1], lines[at], lines[at - 1], *lines[at + 1 :]]
+    changed = [*lines[:at], lines[at].replace(";", " + 1;"), *lines[at + 1 :]]
+    assert replace(made, text="".join(swapped)).namespace == made.namespace
+    assert replace(made, text="".join(changed)).namespace != made.namespace
+
+
 @pytest.mark.parametrize(
     ("name", "saved", "direct"),
     [("lltm", 3, False), ("lstm", 4, False), ("gru", 4, True), ("slstm", 4, False)],
