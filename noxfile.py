@@ -300,7 +300,7 @@ def coverage(session: nox.Session) -> None:
 def wheel(session: nox.Session) -> None:
     """Build the sdist and this platform's wheel into dist/; compare, tag, audit, describe them."""
     install_torchproof(session, "release")
-    session.run("torchproof", "release", "build")
+    session.run("torchproof", "release", "build", env={"LLTM_CELLS": "1"})
 
 
 @nox.session(name="wheel-tests", tags=["package"])

@@ -3,6 +3,8 @@
 Environment:
     LLTM_BINDING: ``stable`` (default; every torch from TORCH_TARGET on) or ``native`` (the torch it
         is built on, needs ``--no-build-isolation``).
+    LLTM_CELLS: ``1`` compiles more cells of lltm.cells than the LLTM, as a release does; takes a
+        minute more of a core. build_support/cells.py names them.
     LLTM_CUDA: ``1`` builds the CUDA kernels, too; build_support/cuda.py says what that takes.
     LLTM_DEBUG: ``1`` for assertions and debug information.
     LLTM_PACKAGER: set by a packager, as conda's recipe does: no marks in the version, no hash of

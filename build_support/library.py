@@ -16,8 +16,16 @@ import torch
 from setuptools import Extension
 from torch.utils import cpp_extension
 
-from build_support import cuda
-from build_support.variant import BINDING, CUDA, DEBUG, PACKAGER, TORCH_TARGET, package_version
+from build_support import cells, cuda
+from build_support.variant import (
+    BINDING,
+    CELLS,
+    CUDA,
+    DEBUG,
+    PACKAGER,
+    TORCH_TARGET,
+    package_version,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +37,9 @@ WINDOWS = sys.platform == "win32"
 # As lltm._library.NAMES has them.
 LIBRARIES = {"linux": "liblltm.so", "darwin": "liblltm.dylib", "win32": "lltm.dll"}
 LIBRARY = LIBRARIES.get(sys.platform, LIBRARIES["linux"])
+# As lltm._library.CELLS_NAMES has them.
+CELLS_LIBRARIES = {name: file.replace("lltm", "lltm_cells", 1) for name, file in LIBRARIES.items()}
+CELLS_LIBRARY = CELLS_LIBRARIES.get(sys.platform, CELLS_LIBRARIES["linux"])
 # As lltm._library.CUDA_NAME has it.
 CUDA_LIBRARY = "liblltm_cuda.so"
 COMPILED_SETS = ["baseline", *(["avx2", "avx512"] if X86 else [])]
@@ -43,11 +54,9 @@ BINDING_SOURCES = {
 }
 # Of every library, with CUDA kernels or without.
 COMMON_SOURCES = ["csrc/host/single_threaded.cpp"]
-CPU_SOURCES = [
-    *(f"csrc/cpu/kernels_{name}.cpp" for name in reversed(COMPILED_SETS)),
-    "csrc/cpu/kernels.cpp",
-    *(["csrc/cpu/amx.cpp", "csrc/cpu/bf16_dot.cpp"] if TILED_SETS else []),
-]
+KERNELS = [*(f"kernels_{name}.cpp" for name in reversed(COMPILED_SETS)), "kernels.cpp"]
+TILES = ["csrc/cpu/amx.cpp", "csrc/cpu/bf16_dot.cpp"] if TILED_SETS else []
+CPU_SOURCES = [*(f"csrc/cpu/{name}" for name in KERNELS), *TILES]
 
 
 def target_macro(version: str) -> str:
@@ -56,20 +65,11 @@ def target_macro(version: str) -> str:
     return f"0x{major:02x}{minor:02x}000000000000"
 
 
-def cell_namespace() -> str:
-    """Where lltm.cells looks for the ops of the LLTM: as lltm.cells._functor.Functor has it."""
-    text = (ROOT / "csrc" / "lltm_cell.inc").read_text(encoding="utf-8")
-    return f"lltm_cell_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
 def compile_arguments(*, windows: bool = WINDOWS) -> list[str]:
     """Flags for every source; those of Windows are clang-cl's."""
     target, standard = [], []
     if BINDING == "stable":
-        target = [
-            f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}",
-            f"-DLLTM_NAMESPACE={cell_namespace()}",
-        ]
+        target = [f"-DTORCH_TARGET_VERSION={target_macro(TORCH_TARGET)}"]
         standard = ["c++17"]
     # __FILE__ is in the error messages: without a map they would name the folder of the build.
     maps = {ROOT: "lltm", Path(torch.__file__).parent: "torch"}
@@ -118,14 +118,37 @@ def link_arguments() -> list[str]:
 
 def libraries() -> list[Extension]:
     """What is compiled."""
-    return [library(), cuda_library()] if CUDA else [library()]
+    more = [cells_library()] if CELLS else []
+    return [library(), *more, *([cuda_library()] if CUDA else [])]
 
 
 def library() -> Extension:
     """The library with the schemas and the CPU kernels; it holds no Python."""
+    # Its cell's ops of lltm.cells are the stable binding's alone.
+    lltm_cell = [f"-DLLTM_NAMESPACE={cells.LLTM.namespace}"] if BINDING == "stable" else []
     return Extension(
         "lltm.lib.liblltm",
         sources=[*CPU_SOURCES[:1], *BINDING_SOURCES[BINDING], *CPU_SOURCES[1:], *COMMON_SOURCES],
+        include_dirs=cpp_extension.include_paths(),
+        library_dirs=cpp_extension.library_paths(),
+        libraries=["torch_cpu", "c10"],
+        extra_compile_args={"cxx": [*compile_arguments(), *lltm_cell]},
+        extra_link_args=link_arguments(),
+        language="c++",
+    )
+
+
+def cells_library() -> Extension:
+    """The library with other cells' ops and CPU kernels; lltm.cells loads it for the first of them.
+
+    One of its own, so that `import lltm` maps no more than it uses. Its other sources are written
+    when it is built.
+    """
+    if BINDING != "stable":
+        raise SystemExit("LLTM_CELLS=1 builds on torch's stable ABI; leave out LLTM_BINDING=native")
+    return Extension(
+        "lltm.lib.liblltm_cells",
+        sources=[*TILES, *COMMON_SOURCES],
         include_dirs=cpp_extension.include_paths(),
         library_dirs=cpp_extension.library_paths(),
         libraries=["torch_cpu", "c10"],
@@ -196,7 +219,8 @@ class Build(cpp_extension.BuildExtension):
 
     def get_ext_filename(self, ext_name: str) -> str:
         """The platform's name for a shared library, not for a Python module."""
-        name = CUDA_LIBRARY if ext_name.endswith("_cuda") else LIBRARY
+        kind = ext_name.rpartition("_")[2]
+        name = {"cuda": CUDA_LIBRARY, "cells": CELLS_LIBRARY}.get(kind, LIBRARY)
         return str(Path(*ext_name.split(".")).with_name(name))
 
     def build_extension(self, ext: Extension) -> None:
@@ -212,6 +236,10 @@ class Build(cpp_extension.BuildExtension):
             ext.extra_objects = cuda.compile_kernels(build, maps, threads=int(jobs))
             stub = cuda.link_stub(build, cpp_extension.get_cxx_compiler())
             ext.library_dirs = [stub, *ext.library_dirs]
+        if ext.name.endswith("_cells"):
+            kernels = [f"cpu/{name}" for name in KERNELS]
+            written = cells.write_sources(Path(self.build_temp).absolute() / "cells", kernels)
+            ext.sources = [*written, *ext.sources]
         compile_sources = self.compiler.compile
         self.compiler.compile = in_order_of(ext.sources, compile_sources)
         try:
@@ -241,8 +269,8 @@ def describe(folder: Path) -> str:
     The sizes and hashes let ``import lltm`` refuse a truncated library, which would end the process
     that maps it. A packager may change a library after this, so that none is noted for one.
     """
-    names = [] if PACKAGER else [LIBRARY, CUDA_LIBRARY] if CUDA else [LIBRARY]
-    contents = {name: (folder / name).read_bytes() for name in names}
+    names = [LIBRARY, *([CELLS_LIBRARY] if CELLS else []), *([CUDA_LIBRARY] if CUDA else [])]
+    contents = {} if PACKAGER else {name: (folder / name).read_bytes() for name in names}
     fields = {
         "version": package_version(),
         "binding": BINDING,
@@ -251,6 +279,7 @@ def describe(folder: Path) -> str:
         "compiler": compiler(),
         "cxx_standard": cxx_standard(),
         "instruction_sets": INSTRUCTION_SETS,
+        "cells": {name: cell.namespace for name, cell in cells.carried().items() if CELLS},
         "cuda": cuda.release() if CUDA else None,
         "cuda_architectures": cuda.images() if CUDA else [],
         "driver": cuda.driver() if CUDA else None,

@@ -14,6 +14,7 @@ BINDINGS = ("stable", "native")
 # The first torch that the stable binding serves.
 TORCH_TARGET = "2.10"
 BINDING = os.environ.get("LLTM_BINDING") or "stable"
+CELLS = os.environ.get("LLTM_CELLS") == "1"
 CUDA = os.environ.get("LLTM_CUDA") == "1"
 DEBUG = os.environ.get("LLTM_DEBUG") == "1"
 # Who installs the build into a package: it names variants in its own way, and may change the

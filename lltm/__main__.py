@@ -72,7 +72,7 @@ def _print(facts: dict[str, Any]) -> None:
         rows |= {f"library {name}": value for name, value in library if name != "libraries"}
     width = max(len(name) for name in rows)
     for name, value in rows.items():
-        shown = ", ".join(value) if isinstance(value, (list, tuple)) else value
+        shown = ", ".join(value) if isinstance(value, (list, tuple, dict)) else value
         print(f"{name:<{width}}  {'-' if shown in (None, '') else shown}")
     for backend in facts["backends"]:
         mark = "available" if backend["available"] else "not here "

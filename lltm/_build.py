@@ -26,6 +26,7 @@ class Build:
         compiler: name and version.
         cxx_standard: the C++ standard it was compiled to, such as ``c++17``.
         instruction_sets: the CPU kernels' variants, weakest first.
+        cells: the cells of lltm.cells that are compiled beside the LLTM; where each one's ops are.
         cuda: CUDA version it was compiled with, or ``None``.
         cuda_architectures: such as ``sm_90``.
         driver: the oldest NVIDIA driver its CUDA kernels run on, or ``None``.
@@ -41,6 +42,7 @@ class Build:
     compiler: str
     cxx_standard: str
     instruction_sets: tuple[str, ...]
+    cells: Mapping[str, str]
     cuda: str | None
     cuda_architectures: tuple[str, ...]
     driver: str | None
@@ -100,6 +102,12 @@ _KINDS = {
     "compiler": _TEXT,
     "cxx_standard": _TEXT,
     "instruction_sets": _TEXTS,
+    "cells": _Kind(
+        "names and namespaces",
+        lambda value: (
+            isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+        ),
+    ),
     "cuda": _TEXT.or_null(),
     "cuda_architectures": _TEXTS,
     "driver": _TEXT.or_null(),

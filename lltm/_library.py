@@ -18,6 +18,8 @@ from lltm._integrity import damage
 
 DIRECTORY = Path(__file__).parent / "lib"
 NAMES = {"linux": "liblltm.so", "darwin": "liblltm.dylib", "win32": "lltm.dll"}
+# Beside it where cells of lltm.cells were compiled, which not every process uses.
+CELLS_NAMES = {name: file.replace("lltm", "lltm_cells", 1) for name, file in NAMES.items()}
 # Beside the library with the schemas, because a torch without CUDA could not load it.
 CUDA_NAME = "liblltm_cuda.so"
 REBUILD = (
@@ -100,6 +102,24 @@ def load() -> Build:
             f"{error.__cause__ or error}; {REBUILD}"
         ) from None
     return description
+
+
+@functools.cache
+def load_cells() -> None:
+    """Load the cells of lltm.cells that were compiled with the library, once.
+
+    Raises:
+        ImportError: they are missing, damaged or cannot be loaded.
+    """
+    path = DIRECTORY / CELLS_NAMES.get(sys.platform, CELLS_NAMES["linux"])
+    _check_whole(build(), path)
+    try:
+        torch.ops.load_library(path)
+    except OSError as error:
+        raise ImportError(
+            f"{path} cannot be loaded beside torch {torch.__version__}: "
+            f"{error.__cause__ or error}; {REINSTALL}"
+        ) from None
 
 
 @functools.cache

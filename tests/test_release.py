@@ -56,6 +56,7 @@ def test_the_package_asks_for_the_torch_of_the_matrix() -> None:
 
 def test_the_build_names_the_library_as_the_package_looks_for_it() -> None:
     assert library.LIBRARIES == _library.NAMES
+    assert library.CELLS_LIBRARIES == _library.CELLS_NAMES
     assert library.CUDA_LIBRARY == _library.CUDA_NAME
 
 

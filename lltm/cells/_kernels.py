@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from lltm import _compile, _jit_cuda, jit
+from lltm import _compile, _jit_cuda, _library, jit
 from lltm._jit_cache import Cache, hash_of_sources
 from lltm._version import __version__
 from lltm.cells import _cuda
@@ -112,7 +112,9 @@ def attach(
 
 
 def _is_defined(namespace: str) -> bool:
-    """Whether a library has brought the ops: lltm's own brings those of the LLTM."""
+    """Whether a library has brought the ops: lltm's own have those of the LLTM and its build's."""
+    if namespace in _library.build().cells.values():
+        _library.load_cells()
     return hasattr(getattr(torch.ops, namespace), "sequence")
 
 
@@ -260,6 +262,7 @@ def _compile_for_processor(library: Path, flags: list[str]) -> None:
 def functor_flags(made: Functor, header: Path) -> list[str]:
     """What makes the engine of any cell that of one."""
     return [
+        "-DLLTM_ONLY_SEQUENCES",
         f"-DLLTM_NAMESPACE={made.namespace}",
         f"-DLLTM_CELL={made.struct}",
         f'-DLLTM_CELL_HEADER="{header}"',

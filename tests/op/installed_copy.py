@@ -77,10 +77,10 @@ class InstalledCopy:
             text=True,
         )
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *arguments],
-            env=self.environment(),
+            env=self.environment() | environment,
             cwd=self.site,
             capture_output=True,
             text=True,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from carried_cells import assert_carries_cells
 from installed_copy import SECONDS, InstalledCopy
 from test_jit import READ_ONLY
 
@@ -101,6 +102,14 @@ print(lltm.cells.prepare(ours.cell), torch.equal(ours(x)[0], expected(x)[0]))
     out, err = called(copy, program, CXX="no-such-compiler")
     assert out == "True True"
     assert not err
+
+
+@pytest.mark.skipif(
+    not _library.build().cells,
+    reason="not run: this build has no kernels of other cells; LLTM_CELLS=1 makes them",
+)
+def test_the_wheel_has_the_kernels_that_its_description_names(copy: InstalledCopy) -> None:
+    assert_carries_cells(copy)
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason="not run: nothing can be compiled")
