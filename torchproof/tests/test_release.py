@@ -152,6 +152,27 @@ def test_a_library_with_python_in_it_is_not_py3_none(tmp_path: Path, toolchain: 
     assert not tags.measured(small_wheel(tmp_path, "py3-none-any", code)).startswith("py3-none")
 
 
+def test_the_tag_of_several_libraries_serves_all(
+    library: bytes, tmp_path: Path, toolchain: Toolchain
+) -> None:
+    source = 'extern "C" void* PyUnicode_AsUTF8(void*); void* f() { return PyUnicode_AsUTF8(0); }'
+    python = toolchain.library("libpython.so", source, "-nostdlib").read_bytes()
+    newer = toolchain.library(
+        "libnewer.so",
+        "#include <pthread.h>\nint f() { return pthread_join(pthread_self(), 0); }",
+    ).read_bytes()
+
+    def tag(*libraries: bytes) -> str:
+        files = {f"decay/lib/lib{at}.so": code for at, code in enumerate(libraries)}
+        name = f"{len(list(tmp_path.iterdir()))}/decay-0.1.0-py3-none-any.whl"
+        return tags.measured(write_wheel(tmp_path / name, members(libraries[0]) | files))
+
+    one, other, of_python = tag(library), tag(newer), tag(python)
+    assert one != other
+    assert tag(library, newer) == tag(newer, library) == other
+    assert tag(library, python).split("-")[:2] == of_python.split("-")[:2]
+
+
 def test_wheels_that_differ_are_told_by_member(tmp_path: Path) -> None:
     one = write_wheel(tmp_path / "one.whl", {"a": "1", "b": "2"})
     assert differences(one, write_wheel(tmp_path / "same.whl", {"a": "1", "b": "2"})) == []

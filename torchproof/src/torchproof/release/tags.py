@@ -1,4 +1,4 @@
-"""A wheel's tag: what auditwheel and abi3info say of the library inside, and the file's name."""
+"""A wheel's tag: what auditwheel and abi3info say of the libraries inside, and the file's name."""
 
 import shutil
 import subprocess
@@ -8,10 +8,11 @@ from pathlib import Path
 from packaging.utils import parse_wheel_filename
 
 from torchproof import config
-from torchproof.audit import abi3, elf, facts
+from torchproof.audit import abi3, elf, facts, manylinux
 from torchproof.audit.artifact import is_torch_library, opened
 from torchproof.release.version import ReleaseError
 
+EVERY_PYTHON = "py3-none"
 # PEP 600; auditwheel writes both.
 OLD_NAMES = {
     "manylinux1": "manylinux_2_5",
@@ -55,21 +56,26 @@ def claimed(wheel: Path) -> str:
 
 
 def measured(wheel: Path) -> str:
-    """The tag that auditwheel and abi3info find in the one library of a Linux wheel."""
+    """The tag that auditwheel and abi3info find in a Linux wheel: that serves all its libraries."""
     with opened(wheel) as artifact:
-        if len(artifact.members) != 1:
-            found = ", ".join(member.name for member in artifact.members)
-            raise ReleaseError(f"{wheel.name}: expected one library, found {found}")
-        (member,) = artifact.members
-        library = elf.read(member.path)
-        derived = facts.derive(library, member.name)
-        verdict = abi3.check(library, config.audit().abi3)
-    return f"{_python(derived.python, sound=verdict.sound)}-{derived.manylinux}"
+        libraries = [(elf.read(member.path), member.name) for member in artifact.members]
+    tags = {_python_of(library, name) for library, name in libraries}
+    for_one = tags - {EVERY_PYTHON} or {EVERY_PYTHON}
+    if not libraries or len(for_one) != 1:
+        found = f"those for {', '.join(sorted(for_one))}" if libraries else "none"
+        raise ReleaseError(f"{wheel.name}: expected libraries for the same Python, found {found}")
+    needs = [need for library, _ in libraries for need in library.versions]
+    return f"{for_one.pop()}-{manylinux.oldest_policy(libraries[0][0].machine, needs)}"
+
+
+def _python_of(library: elf.Elf, name: str) -> str:
+    sound = abi3.check(library, config.audit().abi3).sound
+    return _python(facts.derive(library, name).python, sound=sound)
 
 
 def _python(found: str, *, sound: bool) -> str:
     if found == "none" and sound:
-        return "py3-none"
+        return EVERY_PYTHON
     if found == "abi3" and sound:
         return f"cp{config.audit().abi3.replace('.', '')}-abi3"
     interpreter = found.replace("cpython-", "cp")
