@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).absolute().parent.parent
 SOURCES = ROOT / "csrc"
-# Those that people come for first; each takes a fifth of a megabyte or two, and the others are
-# compiled at first use.
+# With these the library stays under 2 MiB: what they share takes 0.4 MB, the rest 0.3 to 0.6 MB
+# each. The others are compiled at first use.
 CARRIED = ("lstm", "gru", "slstm")
 BINDING = "stable/any_binding.cpp"
 

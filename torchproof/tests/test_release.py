@@ -173,6 +173,15 @@ def test_the_tag_of_several_libraries_serves_all(
     assert tag(library, python).split("-")[:2] == of_python.split("-")[:2]
 
 
+def test_libraries_for_different_pythons_have_no_tag(tmp_path: Path, toolchain: Toolchain) -> None:
+    source = 'extern "C" void* PyList_New(long); void* f() { return PyList_New(0); }'
+    code = toolchain.library("libdecay.so", source, "-nostdlib").read_bytes()
+    files = {f"decay/_{name}.so": code for name in ("a.cpython-311-x86_64", "b.cpython-312-x86_64")}
+    path = write_wheel(tmp_path / "decay-0.1.0-py3-none-any.whl", dict(files))
+    with pytest.raises(ReleaseError, match=f"{path.name}: expected libraries for the same Python"):
+        tags.measured(path)
+
+
 def test_wheels_that_differ_are_told_by_member(tmp_path: Path) -> None:
     one = write_wheel(tmp_path / "one.whl", {"a": "1", "b": "2"})
     assert differences(one, write_wheel(tmp_path / "same.whl", {"a": "1", "b": "2"})) == []
