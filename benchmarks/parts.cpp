@@ -47,8 +47,8 @@ lltm::SequenceForward<float> forward(const Problem& of) {
   args.bias = of.bias;
   args.first[0] = of.h0;
   args.first[1] = of.c0;
-  args.projected = of.gates;
-  args.in_place = true;
+  args.in_place = !lltm::steps_multiply_input<float>(args.sizes.cell);
+  if (args.in_place) args.projected = of.gates;
   args.chunk = of.steps;
   args.output = of.output;
   args.last[0] = of.output + (of.steps - 1) * of.batch * of.state;
@@ -74,6 +74,10 @@ lltm::SequenceBackward<float> backward(const Problem& of) {
 }  // namespace
 
 extern "C" {
+
+int steps_multiply_input(const Problem& of) {
+  return lltm::steps_multiply_input<float>(sizes(of).cell);
+}
 
 void projection(const Problem& of) { lltm::project_inputs<OneThread>(forward(of), 0); }
 

@@ -82,13 +82,20 @@ class Timed:
     counted: bool
 
 
-def parts_of(case: Case) -> tuple[Part, ...]:
-    """The parts of a sequence, in the order they run in."""
+def parts_of(case: Case, *, steps_multiply_input: bool) -> tuple[Part, ...]:
+    """The parts of a sequence, in the order they run in.
+
+    Args:
+        case: the sequence.
+        steps_multiply_input: whether the steps do; if not, the inputs are projected before them.
+    """
     steps, batch, features, state = (getattr(case, name) for name in SIZES)
     rows, gates = steps * batch, 3 * state
+    projection = Part("projection of the inputs", "projection", (1, (rows, features, gates)))
+    depth = state + features if steps_multiply_input else state
     return (
-        Part("projection of the inputs", "projection", (1, (rows, features, gates))),
-        Part("forward steps", "forward_steps", (steps, (batch, state, gates))),
+        *(() if steps_multiply_input else (projection,)),
+        Part("forward steps", "forward_steps", (steps, (batch, depth, gates))),
         Part("gates in them", "forward_gates", within="forward_steps"),
         Part("backward steps", "backward_steps", (steps - 1, (batch, gates, state))),
         Part("gates in them", "backward_gates", within="backward_steps"),
@@ -146,8 +153,8 @@ def measure(case: Case, seconds: float) -> Iterator[Timed]:
     """Time the parts of a case, everything once a round, for about that many seconds."""
     held = arrays(case)
     of = problem(case, held)
-    todo = parts_of(case)
     built = library()
+    todo = parts_of(case, steps_multiply_input=built.steps_multiply_input(ctypes.byref(of)))
     calls = {part.function: call(part, of, built) for part in todo}
     blas = {
         part.function: floors.blas_of([part.product], torch.float32, "cpu")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+
+import pytest
 import torch
 from cases import SMALL, Case
 
@@ -9,18 +12,22 @@ from benchmarks import floors, parts, workloads
 from benchmarks.workloads import Row
 
 
-def test_the_parts_hold_every_product_of_a_training_step() -> None:
+@pytest.mark.parametrize("steps_multiply_input", [False, True])
+def test_the_parts_hold_every_product_of_a_training_step(steps_multiply_input: bool) -> None:
     row = Row(SMALL["sequence"], torch.float32, 1, workloads.TRAINING_STEP)
-    multiplied = [part.product for part in parts.parts_of(row.case) if part.product]
+    found = parts.parts_of(row.case, steps_multiply_input=steps_multiply_input)
+    multiplied = [part.product for part in found if part.product]
     assert floors.flops_of(multiplied) == floors.flops(row)
 
 
-def test_the_parts_make_the_outputs_and_the_gradients() -> None:
-    case = Case("7x3x5x17", 3, 5, 17, steps=7)
+@pytest.mark.parametrize(("batch", "in_steps"), [(3, False), (4, True)])
+def test_the_parts_make_the_outputs_and_the_gradients(batch: int, in_steps: bool) -> None:
+    case = Case(f"7x{batch}x5x17", batch, 5, 17, steps=7)
     held = parts.arrays(case)
     problem = parts.problem(case, held)
     built = parts.library("-O0")  # only what they compute counts here
-    for part in parts.parts_of(case):
+    assert built.steps_multiply_input(ctypes.byref(problem)) == in_steps
+    for part in parts.parts_of(case, steps_multiply_input=in_steps):
         if part.within is None:
             parts.call(part, problem, built)()
 

@@ -71,7 +71,7 @@ template <class T>
 struct StepForward {
   GatesForward<T> gates;
   PackedProduct<T> h;  // of depth S / H
-  PackedProduct<T> x;  // of depth F, or of depth 0 where the input's share is in gates.z; H = 1
+  PackedProduct<T> x;  // of depth F, or of depth 0 where the input's share is in gates.z
   int64_t heads = 1;
   bool from_last = false;  // the items from the last to the first: what the step before read last
                            // is still in a core's cache where all weights have no room

@@ -13,7 +13,7 @@ namespace lltm::cpu {
 // Rows against packed weights: [head][panel][k][gate][column], in panels of states.
 template <class T>
 struct PackedProduct {
-  const compute_t<T>* rows;    // [rows, heads * depth]
+  const compute_t<T>* rows;    // [rows, heads * depth], or [rows, depth] that all heads read
   const compute_t<T>* packed;  // as pack_forward makes it of each head
   int64_t depth;
 };

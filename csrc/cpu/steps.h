@@ -63,16 +63,18 @@ struct ForwardPanel {
     const bool has_input = args.x.depth > 0;
     for (int64_t row = 0, rows; row < args.gates.rows; row += rows) {
       rows = next_rows<kSums>(args.gates.rows - row);
-      multiply(args.h, row, rows, sums, false);
-      if (has_input) multiply(args.x, row, rows, Gates::kSplit ? shares : sums, !Gates::kSplit);
+      multiply(args.h, args.heads, row, rows, sums, false);
+      if (has_input) multiply(args.x, 1, row, rows, Gates::kSplit ? shares : sums, !Gates::kSplit);
       for (int v = 0; v < Vectors; ++v) finish(row, rows, v, sums, shares);
     }
   }
 
-  void multiply(const PackedProduct<T>& product, int64_t row, int64_t rows, Sums& sums,
-                bool add) const {
-    const int64_t stride = args.heads * product.depth;
-    const TileOperands<compute_t<T>> operands{product.rows + row * stride + head * product.depth,
+  // Each head has its own columns of the state's rows, and all of the input's.
+  void multiply(const PackedProduct<T>& product, int64_t heads, int64_t row, int64_t rows,
+                Sums& sums, bool add) const {
+    const int64_t stride = heads * product.depth;
+    const int64_t first = heads == 1 ? 0 : head * product.depth;
+    const TileOperands<compute_t<T>> operands{product.rows + row * stride + first,
                                               stride,
                                               1,
                                               product.packed + packed * product.depth,

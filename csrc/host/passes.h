@@ -61,7 +61,7 @@ struct SequenceForward {
   const T* first[Cell::kStates] = {};  // [B, S] each, before the first step
   Resets<T> resets = {};
   // [chunk, B, GS] the input's share of the pre-activations of that many steps, or `saved`, in
-  // whose rows it takes the first GS elements
+  // whose rows it takes the first GS elements; null where each step multiplies its input
   cpu::compute_t<T>* projected = nullptr;
   bool in_place = false;  // the latter
   int64_t chunk = 0;

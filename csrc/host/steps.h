@@ -1,9 +1,11 @@
 // All steps of a sequence on CPU arrays: the input's share of the pre-activations in one product
-// before the time loop, the weights' gradient in one product after it. In between, a step is one
-// kernel: a product with weights that were packed once, the gates in its epilogue.
+// before the time loop, or in each step's, the weights' gradient in one product after it. In
+// between, a step is one kernel: a product with weights that were packed once, the gates in its
+// epilogue.
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "../cell.h"
 #include "../contract.h"
@@ -57,25 +59,26 @@ class ComputeState {
   Scratch<C> copies_;
 };
 
-// Weights of the state, packed in panels of so many vectors, a head after the other.
+// So many columns of the weights, packed in panels of so many vectors, a head after the other.
 template <class Api, class T>
 class PackedWeights {
  public:
+  // `weights` begins with the first of the columns.
   PackedWeights(void (*kernel)(const cpu::Pack<T>&, int64_t, int64_t), const T* weights,
-                const CellSizes& sizes, int64_t vectors)
+                int64_t columns, const CellSizes& sizes, int64_t vectors)
       : panels_(cpu::kernels().of<T>().panels(sizes.head(), vectors)),
         heads_(sizes.heads),
-        packed_(heads_ * size(sizes, vectors)) {
+        packed_(heads_ * size(columns, vectors)) {
     const int64_t head = sizes.head(), width = sizes.width();
     for (int64_t k = 0; k < heads_; ++k) {
       const cpu::Pack<T> args{weights + k * head * width,
                               width,
                               sizes.state,
                               head,
-                              head,
-                              packed_.data() + k * size(sizes, vectors)};
-      run<Api>(kernel, args, panels_, Cell::kGates * head * vectors * cpu::kernels().of<T>().width,
-               kGrainElements);
+                              columns,
+                              packed_.data() + k * size(columns, vectors)};
+      run<Api>(kernel, args, panels_,
+               Cell::kGates * columns * vectors * cpu::kernels().of<T>().width, kGrainElements);
     }
   }
 
@@ -88,8 +91,8 @@ class PackedWeights {
   Scratch<cpu::compute_t<T>> packed_;
 
   // Elements of a packed head.
-  int64_t size(const CellSizes& sizes, int64_t vectors) const {
-    return panels_ * vectors * cpu::kernels().of<T>().width * Cell::kGates * sizes.head();
+  int64_t size(int64_t columns, int64_t vectors) const {
+    return panels_ * vectors * cpu::kernels().of<T>().width * Cell::kGates * columns;
   }
 };
 
@@ -109,6 +112,19 @@ int64_t projected_steps(const SequenceSizes& sizes) {
   return std::min(steps, sizes.steps);
 }
 
+// Rows for which reading the input's weights at every step costs nothing: where they stay in a
+// core's own cache, and wherever they are.
+constexpr int64_t kRowsInCache = 4, kRowsAnywhere = 32;
+
+// Whether each step multiplies its input, too, so that the input's share of the pre-activations is
+// neither written nor read.
+template <class T>
+bool steps_multiply_input(const CellSizes& sizes) {
+  const int64_t bytes = sizes.gates() * sizes.features * static_cast<int64_t>(sizeof(T));
+  const bool cached = bytes <= cpu::second_level_cache();
+  return sizes.batch >= (cached ? kRowsInCache : kRowsAnywhere);
+}
+
 // The input's share of the pre-activations of the chunk that begins with step `first`.
 template <class Api, class T>
 void project_inputs(const SequenceForward<T>& args, int64_t first) {
@@ -122,16 +138,21 @@ void project_inputs(const SequenceForward<T>& args, int64_t first) {
       weights.column_range(cell.head(), features).transposed());
 }
 
-// The recurrent share of forward's steps, with the state's weights packed once, and their gates.
+// The recurrent share of forward's steps, and the input's where it is not known, with the weights
+// packed once, and their gates.
 template <class Api, class T>
 class ForwardProduct {
  public:
   explicit ForwardProduct(const SequenceForward<T>& args)
       : sizes_(args.sizes.cell),
-        packed_(cpu::kernels().of<T>().pack_forward, args.weights, sizes_,
-                cpu::kForwardVectors<Cell::kGates>),
+        packed_(cpu::kernels().of<T>().pack_forward, args.weights, sizes_.head(), sizes_, kVectors),
+        input_(args.input),
         states_(sizes_.batch * sizes_.state),
-        h_(states_.widened(0, args.first[0])) {}
+        h_(states_.widened(0, args.first[0])) {
+    if (args.projected) return;
+    packed_input_.emplace(cpu::kernels().of<T>().pack_forward, args.weights + sizes_.head(),
+                          sizes_.features, sizes_, kVectors);
+  }
 
   // What step t reads instead of what the step before it wrote.
   void replace_h(int64_t t, const T* h) { h_ = states_.widened(t, h); }
@@ -139,21 +160,36 @@ class ForwardProduct {
   void step(int64_t t, cpu::GatesForward<T> gates) {
     gates.h_next = states_.next(t);
     const cpu::StepForward<T> step{
-        gates, {h_, packed_.data(), sizes_.head()}, {}, sizes_.heads, t % 2 == 1};
+        gates, {h_, packed_.data(), sizes_.head()}, input(t), sizes_.heads, t % 2 == 1};
+    const int64_t depth = step.h.depth + step.x.depth;
     run<Api>(cpu::kernels().of<T>().step_forward, step, packed_.panels(),
-             2 * gates.rows * Cell::kGates * sizes_.head() * cpu::kernels().of<T>().width,
-             kGrainFlops);
+             2 * gates.rows * Cell::kGates * depth * cpu::kernels().of<T>().width, kGrainFlops);
     h_ = states_.written(t, gates.new_state[0]);
   }
 
  private:
+  static constexpr int kVectors = cpu::kForwardVectors<Cell::kGates>;
+
+  // Of step t, or of depth 0 where its share is known.
+  cpu::PackedProduct<T> input(int64_t t) const {
+    if constexpr (is_compute_type_v<T>) {
+      if (packed_input_) {
+        return {input_ + t * sizes_.batch * sizes_.features, packed_input_->data(),
+                sizes_.features};
+      }
+    }
+    return {};
+  }
+
   CellSizes sizes_;
   PackedWeights<Api, T> packed_;
+  const T* input_;
+  std::optional<PackedWeights<Api, T>> packed_input_;
   ComputeState<T> states_;
   const cpu::compute_t<T>* h_;  // before the next step
 };
 
-// The steps after their input's share is known, by a ForwardProduct or a TiledForwardProduct.
+// The steps, by a ForwardProduct or, where their input's share is known, a TiledForwardProduct.
 template <class T, class Product>
 class ForwardSteps {
  public:
@@ -169,7 +205,7 @@ class ForwardSteps {
     }
   }
 
-  // The steps [first, last), whose input's share args.projected holds.
+  // The steps [first, last), whose input's share args.projected holds unless it is null.
   void run(int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       cpu::GatesForward<T> step = of_step(t, first);
@@ -189,8 +225,10 @@ class ForwardSteps {
   cpu::GatesForward<T> of_step(int64_t t, int64_t first) const {
     const CellSizes& cell = args_.sizes.cell;
     cpu::GatesForward<T> step{cell.batch, cell.state, args_.scalars};
-    step.z_stride = args_.share_stride();
-    step.z = args_.share(first) + (t - first) * cell.batch * step.z_stride;
+    if (args_.projected) {
+      step.z_stride = args_.share_stride();
+      step.z = args_.share(first) + (t - first) * cell.batch * step.z_stride;
+    }
     step.bias = args_.bias;
     if (args_.saved) step.saved = args_.saved + t * plane_ * Cell::kSaved;
     std::copy_n(before_, Cell::kStates, step.old_state);
@@ -249,6 +287,11 @@ void sequence_steps_forward(SequenceForward<T> args) {
     for (int i = 0; i < Cell::kStates; ++i) copy_values(args.last[i], args.first[i], plane);
     return;
   }
+  if constexpr (is_compute_type_v<T>) {
+    if (steps_multiply_input<T>(args.sizes.cell)) {
+      return ForwardSteps<T, ForwardProduct<Api, T>>(args).run(0, args.sizes.steps);
+    }
+  }
   // What is saved takes the place of the input's share, element by element, where it has room.
   if constexpr (is_compute_type_v<T> && Cell::kSaved >= Cell::kGates) args.projected = args.saved;
   args.in_place = args.projected != nullptr;
@@ -271,7 +314,8 @@ class BackwardProduct {
  public:
   explicit BackwardProduct(const SequenceBackward<T>& args)
       : sizes_(args.sizes.cell),
-        packed_(cpu::kernels().of<T>().pack_backward, args.weights, sizes_, cpu::kBackwardVectors),
+        packed_(cpu::kernels().of<T>().pack_backward, args.weights, sizes_.head(), sizes_,
+                cpu::kBackwardVectors),
         d_zs_(sizes_.batch * sizes_.gates()),
         kept_(args) {}
 
