@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from lltm.cells._run import run
 
 pytestmark = pytest.mark.subprocess
 COUNT = 8
+BATCHES = 3, 5  # whose input is multiplied before the steps, and within them
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,9 @@ def test_kernels_of_random_steps(size: Size) -> None:
     assert cells.prepare(cell)
     for index, program in enumerate(programs):
         scalars = tuple(float(index == at) for at in range(COUNT))
-        for heads in (1, 2, 4):
+        for heads, batch in product((1, 2, 4), BATCHES):
             with_heads = dataclasses.replace(cell, heads=heads)
-            given_ = Problem(with_heads, steps=4, batch=3, features=3, state=12).arguments()
+            given_ = Problem(with_heads, steps=4, batch=batch, features=3, state=12).arguments()
             given_ = given_._replace(scalars=scalars)
             found = results(lambda each, of=with_heads: run(of, each), given_)
             right = results(lambda each, of=with_heads: _reference.sequence(of, each), given_)
