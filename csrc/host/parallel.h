@@ -13,7 +13,7 @@ inline namespace LLTM_CELL {
 
 // Below this much work a second thread costs more than it saves.
 constexpr int64_t kGrainElements = 16384;      // of the gates
-constexpr int64_t kGrainFlops = 1 << 20;       // of a product
+constexpr int64_t kGrainFlops = 1 << 18;       // of a product
 constexpr int64_t kTiledGrainFlops = 1 << 22;  // of a product by tile instructions
 
 inline int64_t grain_of(int64_t grain, int64_t per_item) {
