@@ -27,7 +27,7 @@ class Context:
 def context() -> Context:
     named = os.environ.get("TORCHPROOF_CONDA_CONTEXT")
     if named is None:
-        pytest.skip("needs the packages that `nox -s conda` builds; it runs these tests itself")
+        pytest.skip("not run: `nox -s conda` builds the packages and runs these tests itself")
     description = json.loads(Path(named).read_text(encoding="utf-8"))
     return Context(
         channels=tuple(Path(folder) for folder in description["channels"]),

@@ -67,7 +67,7 @@ print([Path(task.path, "comm").read_text() for task in os.scandir("/proc/self/ta
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are listed in Linux's /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: threads are listed in Linux's /proc")
 def test_no_thread_of_the_process_group_is_left(tmp_path):
     """One that is, may end the process by SIGABRT when it exits, after all it did went well."""
     group = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}

@@ -52,11 +52,16 @@ def compiled_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     return str(name)
 
 
-@pytest.fixture(scope="module")
-def compiled_cells() -> None:
-    """Kernels for every cell of the tests; where nothing can be compiled, the test is not run."""
+@pytest.fixture(scope="session")
+def compiler() -> None:
+    """What compiles kernels; where there is none, the test is not run."""
     if reason := unavailable_reason():
         pytest.skip(f"not run: {reason}")
+
+
+@pytest.fixture(scope="module")
+def compiled_cells(compiler: None) -> None:
+    """Kernels for every cell of the tests."""
     assert all(cells.prepare(cell) for cell in CELLS.values())
 
 

@@ -17,8 +17,6 @@ from any_cell import (
     check,
 )
 
-from lltm._compile import unavailable_reason
-
 pytestmark = pytest.mark.subprocess
 
 CELLS = {cell.name: cell for cell in (LSTM, GRU)}
@@ -28,11 +26,9 @@ SHAPES = ((5, 3, 7, 20, 1), (6, 9, 5, 40, 4), (1, 2, 3, 8, 2), (7, 17, 33, 64, 1
 
 @pytest.fixture(scope="module", params=CELLS.values(), ids=list(CELLS))
 def built(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    compiler: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[AnyCell, Any]:
     """A cell and its ops."""
-    if reason := unavailable_reason():
-        pytest.skip(f"not run: {reason}")
     cell = request.param
     folder = tmp_path_factory.mktemp(cell.name)
     header = FUNCTORS / f"{cell.name}.inc"

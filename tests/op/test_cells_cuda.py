@@ -16,13 +16,12 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lltm import _jit_cuda, cells
-from lltm._compile import unavailable_reason
 from lltm.cells import _cuda, _kernels, formulas
 from lltm.cells._functor import functor
 
 pytestmark = [
     pytest.mark.subprocess,
-    pytest.mark.skipif(unavailable_reason() is not None, reason="not run: nothing can be compiled"),
+    pytest.mark.usefixtures("compiler"),
 ]
 
 

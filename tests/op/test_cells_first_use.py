@@ -54,7 +54,7 @@ def called(copy: InstalledCopy, program: str = CALL, **environment: str) -> tupl
     return done.stdout.strip(), done.stderr
 
 
-@pytest.mark.skipif(unavailable_reason() is not None, reason="not run: nothing can be compiled")
+@pytest.mark.usefixtures("compiler")
 def test_processes_that_start_together_compile_once(copy: InstalledCopy, tmp_path: Path) -> None:
     both = [ended(process) for process in [copy.start("-c", CALL) for _ in range(2)]]
     assert [out for out, _ in both] == ["True True", "True True"]
@@ -112,7 +112,7 @@ def test_the_wheel_has_the_kernels_that_its_description_names(copy: InstalledCop
     assert_carries_cells(copy)
 
 
-@pytest.mark.skipif(unavailable_reason() is not None, reason="not run: nothing can be compiled")
+@pytest.mark.usefixtures("compiler")
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     copy = InstalledCopy.make(tmp_path)
     out, err = called(copy, READ_ONLY + CALL)

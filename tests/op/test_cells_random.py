@@ -20,7 +20,6 @@ from test_cells_functor import PROGRAMS, Program
 from torch import Tensor
 
 from lltm import cells
-from lltm._compile import unavailable_reason
 from lltm.cells import _reference
 from lltm.cells._prove import Problem, results
 from lltm.cells._run import run
@@ -92,10 +91,9 @@ def drawn(size: Size) -> tuple[Program, ...]:
     return tuple(found)
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_kernels_of_random_steps(size: Size) -> None:
-    if reason := unavailable_reason():
-        pytest.skip(f"not run: {reason}")
     programs = drawn(size)
     assert len(programs) == COUNT
     cell = cells.define(Choice(programs), **dataclasses.asdict(size))

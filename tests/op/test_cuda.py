@@ -31,7 +31,7 @@ gpu = pytest.mark.skipif(
 two_gpus = pytest.mark.skipif(
     not KERNELS or torch.cuda.device_count() < 2, reason="not run: it needs two GPUs"
 )
-without_kernels = pytest.mark.skipif(KERNELS, reason="the CUDA kernels are loaded")
+without_kernels = pytest.mark.skipif(KERNELS, reason="not run: the CUDA kernels are loaded")
 
 OPS = [
     Case("cell", 16, 32, 128),

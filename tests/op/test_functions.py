@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from lltm import jit
-from lltm._compile import unavailable_reason
 
 pytestmark = pytest.mark.subprocess
 
@@ -60,9 +59,9 @@ DTYPES = (torch.float32, torch.float64)
 
 
 @pytest.fixture(scope="module", params=SETS)
-def ops(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    if reason := unavailable_reason():
-        pytest.skip(f"not run: {reason}")
+def ops(
+    compiler: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Any:
     folder = tmp_path_factory.mktemp(request.param)
     header = FUNCTORS / "functions.inc"
     namespace = f"lltm_test_functions_{request.param}"

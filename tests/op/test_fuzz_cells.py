@@ -13,7 +13,6 @@ from fuzzing import FLOATS, attempt, explore, gradients_of, replacing, sizes, st
 from hypothesis import strategies as st
 
 from lltm import cells
-from lltm._compile import unavailable_reason
 from lltm.cells import _kernels, _reference
 from lltm.cells._contract import Arguments
 
@@ -29,10 +28,8 @@ NEEDS = [True] * 5
 
 
 @pytest.fixture(params=NAMES)
-def cell(request: pytest.FixtureRequest) -> Definition:
+def cell(compiler: None, request: pytest.FixtureRequest) -> Definition:
     """A cell whose kernels are compiled before any case is counted or timed."""
-    if reason := unavailable_reason():
-        pytest.skip(f"not run: {reason}")
     found = CELLS[request.param]
     assert cells.prepare(found)
     return found

@@ -52,7 +52,7 @@ def newest_glibc(library: Path) -> tuple[int, ...]:
     return max(tuple(map(int, version)) for version in versions)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has glibc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: only Linux has glibc")
 def test_it_loads_on_every_system_that_this_torch_loads_on() -> None:
     ours = Path(lltm.__file__).with_name("lib") / "liblltm.so"
     torchs = Path(torch.__file__).with_name("lib") / "libtorch_python.so"

@@ -275,7 +275,7 @@ with jit.watched():
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: processes are found in /proc")
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_no_compiler_outlives_a_build_that_is_ended(name: str, tmp_path: Path) -> None:
     build = subprocess.Popen(

@@ -68,7 +68,7 @@ ORIGINS = (
         id="leaves",
         marks=pytest.mark.skipif(
             "native" not in lltm._library.namespaces(),
-            reason="torch tells a Python Function which leaves require grad, not which are asked",
+            reason="not run: torch tells a Python Function what requires grad, not what is asked",
         ),
     ),
     pytest.param(torch.Tensor.clone, id="results"),
@@ -171,7 +171,7 @@ def resident_pages() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1])
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it reads /proc")
 @pytest.mark.parametrize("op", OPS)
 def test_no_memory_is_kept_for_each_call(op: str) -> None:
     """Forward and backward use over 1 MiB of room in a call, and have it again in the next."""

@@ -12,7 +12,6 @@ from cases import BENCHMARK_CASES, Case
 from cells_cases import CELLS
 
 import lltm
-from lltm._compile import unavailable_reason
 from lltm.cells._prove import Problem
 from lltm.cells._run import run
 
@@ -54,7 +53,7 @@ def test_at_most_half_of_eager(backend: str, case: Case, dtype: torch.dtype) -> 
     assert 0 < held <= 0.5 * saved(case, dtype, "reference", whole=False)
 
 
-@pytest.mark.skipif(unavailable_reason() is not None, reason="not run: nothing can be compiled")
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("name", CELLS)
 def test_a_cell_keeps_no_more_than_inputs_activations_and_states(name: str) -> None:
     cell = CELLS[name]

@@ -40,7 +40,7 @@ def torch_folder() -> Path:
     """The torch of the test environment, found without importing it."""
     spec = find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
-        pytest.skip("no torch in this environment: the checks on its own headers cannot run")
+        pytest.skip("not run: there is no torch here whose headers could be read")
     return Path(spec.submodule_search_locations[0])
 
 
@@ -149,7 +149,7 @@ def test_a_release_behind_the_gpu_programs_made_none_of_them() -> None:
 def test_the_device_code_of_the_real_nvcc(tmp_path: Path, packing: tuple[str, ...]) -> None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
-        pytest.skip("no nvcc on this machine: its own output cannot be read")
+        pytest.skip("not run: there is no nvcc, whose output is read")
     (tmp_path / "k.cu").write_text("__global__ void k(float* a) { a[threadIdx.x] = 0; }\n")
     targets = ["arch=compute_80,code=sm_80", "arch=compute_90a,code=[sm_90a,compute_90a]"]
     flags = [word for target in targets for word in ("-gencode", target)]
@@ -415,7 +415,7 @@ PYBIND11_MODULE(op, m) { m.def("twice", [](int a) { return 2 * a; }); }
 def test_a_pybind11_module_renamed_abi3_is_caught(toolchain: Toolchain, torch_folder: Path) -> None:
     python = sysconfig.get_path("include")
     if not (Path(python) / "Python.h").exists():
-        pytest.skip("no Python.h on this machine: a module of pybind11 cannot be compiled")
+        pytest.skip("not run: there is no Python.h, which a module of pybind11 needs")
     includes = ("-I", str(torch_folder / "include"), "-I", python, "-fvisibility=hidden")
     module = toolchain.library("op.abi3.so", PYBIND, "-std=c++17", *includes)
     report = audit(module, Policy())

@@ -48,7 +48,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: processes are found in /proc")
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_its_workers_end_with_it(name: str, tmp_path: Path) -> None:
