@@ -336,6 +336,7 @@ def _sequence_cases() -> Iterator[Case]:
     yield Case("one_step", 3, 5, 4, steps=1)
     yield Case("empty_batch", 0, 3, 4, steps=5)
     yield Case("no_features", 3, 0, 4, steps=5)
+    yield Case("no_features_in_steps", 8, 0, 4, steps=5)  # of rows enough to multiply their input
     for state in (3, 7, 8, 9, 16, 17, 33):
         yield Case(f"state_{state}", 3, 5, state, steps=4)
     for batch in (2, 8, 31, 257):
