@@ -14,6 +14,9 @@ from torch import Tensor
 from lltm import _library, contract, ops, reference
 
 ENVIRONMENT = "LLTM_BACKEND"
+DEFAULT = os.environ.get(ENVIRONMENT) or None  # set to nothing is not set
+"""The backend that the environment named when lltm was imported. To look it up at every call took a
+twentieth of a small cell's."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,7 @@ def get(name: str) -> Backend:
 
 
 def select(name: str | None, input: Tensor) -> Backend:
-    """The backend to use: the named one, else ``LLTM_BACKEND``'s, else the fastest there is.
+    """The backend to use: the named one, else :data:`DEFAULT`, else the fastest there is.
 
     Args:
         name: a backend's name or ``None``.
@@ -176,13 +179,13 @@ def select(name: str | None, input: Tensor) -> Backend:
     """
     if not isinstance(input, Tensor):
         raise TypeError(f"input must be a Tensor, got {type(input).__name__}")
-    name = name or os.environ.get(ENVIRONMENT) or None  # set to nothing is not set
-    device = input.device.type
+    name = name or DEFAULT
     if name is None:
         if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
-            return fastest(device)
-        return _remembered_fastest(device, len(_library.namespaces()))
+            return fastest(input.device.type)
+        return _remembered_fastest(input.device, len(_library.namespaces()))
     backend = get(name)
+    device = input.device.type
     if device not in (*backend.devices, "meta"):
         raise ValueError(
             f"backend {name!r} computes on {' and '.join(backend.devices)}, input is on {device}"
@@ -191,9 +194,9 @@ def select(name: str | None, input: Tensor) -> Backend:
 
 
 @functools.cache
-def _remembered_fastest(device: str, _loaded: int) -> Backend:
+def _remembered_fastest(device: torch.device, _loaded: int) -> Backend:
     # A library loaded since, seen by _loaded, may have brought a faster one.
-    return fastest(device)
+    return fastest(device.type)
 
 
 def fastest(device: str) -> Backend:

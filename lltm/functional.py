@@ -32,8 +32,9 @@ def lltm_cell(
         old_h: hidden state ``[B, S]``.
         old_cell: cell state ``[B, S]``.
         alpha: the candidate ELU's scale for negative arguments, finite and not negative.
-        backend: a name from :data:`lltm.backends.BACKENDS`; ``None`` takes the environment
-            variable ``LLTM_BACKEND``, else the fastest for the device.
+        backend: a name from :data:`lltm.backends.BACKENDS`; ``None`` takes the one that the
+            environment variable ``LLTM_BACKEND`` named when lltm was imported, else the fastest for
+            the device.
 
     Returns:
         ``(new_h, new_cell)``, each ``[B, S]``, dtype and device of ``input``.

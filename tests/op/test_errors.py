@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import cases
 import pytest
 import torch
+from installed_copy import InstalledCopy
 
 import lltm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from cases import Arguments
 
@@ -244,18 +246,24 @@ def test_backend_not_for_this_device() -> None:
         lltm.backends.select(None, torch.ones(1).as_subclass(Elsewhere))
 
 
-def test_backend_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = cases.SMALL["cell"].arguments()
-    monkeypatch.setenv("LLTM_BACKEND", "reference")
-    assert lltm.backends.select(None, arguments.input).name == "reference"
-    assert lltm.backends.select("fused", arguments.input).name == "fused"
-    monkeypatch.setenv("LLTM_BACKEND", "nonsense")
-    with pytest.raises(ValueError, match="got 'nonsense'"):
-        lltm.lltm_cell(*arguments)
-    monkeypatch.setenv("LLTM_BACKEND", "")
-    assert lltm.backends.select(None, arguments.input).name == "fused"
-    monkeypatch.delenv("LLTM_BACKEND")
-    assert lltm.backends.select(None, arguments.input).name == "fused"
+SELECTED = "import lltm, torch; print(lltm.backends.select(None, torch.ones(1)).name)"
+
+
+@pytest.mark.subprocess
+def test_backend_from_the_environment(tmp_path: Path) -> None:
+    copy = InstalledCopy.make(tmp_path)
+    assert copy.run("-c", SELECTED, LLTM_BACKEND="reference").stdout == "reference\n"
+    assert copy.run("-c", SELECTED, LLTM_BACKEND="").stdout == "fused\n"
+    refused = copy.run("-c", SELECTED, LLTM_BACKEND="nonsense")
+    assert refused.returncode == 1
+    assert refused.stderr.endswith(", got 'nonsense'\n")
+
+
+def test_a_named_backend_comes_before_that_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lltm.backends, "DEFAULT", "reference")
+    assert lltm.backends.select("fused", torch.ones(1)).name == "fused"
 
 
 # Modules ----------------------------------------------------------------------------------------

@@ -379,5 +379,5 @@ def test_backend_of_the_environment(
     module = MODULES[name](dtype=torch.float64)
     x = torch.randn(INPUTS[name], dtype=torch.float64)
     expected = _flat(module(x))
-    monkeypatch.setenv("LLTM_BACKEND", backend)
+    monkeypatch.setattr(lltm.backends, "DEFAULT", backend)
     _assert_all_close(_flat(module(x)), expected, backend)

@@ -152,7 +152,7 @@ def test_autocast_leaves_float64_alone(op: str, backend: str) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_autocast_of_a_module(packed: bool, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LLTM_BACKEND", backend)
+    monkeypatch.setattr(lltm.backends, "DEFAULT", backend)
     module = lltm.LLTMSequence(3, 4, num_layers=2, bidirectional=True)
     x: Any = torch.randn(5, 2, 3)
     if packed:
