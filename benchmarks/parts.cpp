@@ -1,6 +1,7 @@
 // The parts of a sequence's forward and backward pass in float32 on one thread, each to be timed by
 // itself: the very functions that the ops call.
-#include "host/steps.h"
+#include "host/steps_backward.h"
+#include "host/steps_forward.h"
 
 namespace {
 

@@ -3,7 +3,8 @@
 
 #include "cell.h"
 #include "passes.h"
-#include "steps.h"
+#include "steps_backward.h"
+#include "steps_forward.h"
 
 namespace lltm {
 inline namespace LLTM_CELL {
