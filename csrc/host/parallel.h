@@ -12,7 +12,7 @@ namespace lltm {
 inline namespace LLTM_CELL {
 
 // Below this much work a second thread costs more than it saves.
-constexpr int64_t kGrainElements = 16384;      // of the gates
+constexpr int64_t kGrainElements = 4096;       // of the gates
 constexpr int64_t kGrainFlops = 1 << 18;       // of a product
 constexpr int64_t kTiledGrainFlops = 1 << 22;  // of a product by tile instructions
 
