@@ -328,13 +328,14 @@ def outlived(campaign: Campaign, subject: Subject) -> None:
     campaign.signals(replace(subject, environment=fakes(tests={"": "hang"}), first_s=3.0), 3)
 
 
-# Which fault has to find a bug, in which program, and with which words.
+# Which fault has to find a bug, in which program, and with which words. Two runs in a folder that
+# nothing locks may break each other or both end well: neither names the one that is there.
 PLANTS: tuple[tuple[str, Subject, Callable[[Campaign, Subject], None], str], ...] = (
     ("a process that outlives", MATRIX, outlived, "live on"),
     ("a half that is believed", MATRIX, lambda c, s: c.signals(s, 6), "half-written"),
     ("a full disk", MATRIX, lambda c, s: c.full_disk(s, "64k", NO_SPACE), "traceback"),
     ("no network", ALONE[1][0], lambda c, s: c.network(s, NOT_FETCHED), "traceback"),
-    ("a lock", MATRIX, lambda c, s: c.lock_of_living(s, HELD), "it ends with 0"),
+    ("a lock", MATRIX, lambda c, s: c.lock_of_living(s, HELD), "it ends with"),
 )
 
 
