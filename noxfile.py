@@ -244,6 +244,8 @@ def bench(session: nox.Session) -> None:
     # A competitor that cannot be installed is reported as not run.
     for competitor in ("jax", "onnx", "onnxruntime"):
         session.run("python", "-m", "pip", "install", competitor, success_codes=range(256))
+    # Only this session has the competitors that these tests need.
+    session.run("pytest", "tests/test_races.py", "-k", "jax or saturated")
     session.run("python", "-m", "benchmarks.runs", *session.posargs)
 
 
