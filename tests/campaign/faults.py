@@ -329,13 +329,13 @@ def outlived(campaign: Campaign, subject: Subject) -> None:
 
 
 # Which fault has to find a bug, in which program, and with which words. Two runs in a folder that
-# nothing locks may break each other or both end well: neither names the one that is there.
+# nothing locks may both end well, or with 1 where both build into one place; rows pass either way.
 PLANTS: tuple[tuple[str, Subject, Callable[[Campaign, Subject], None], str], ...] = (
     ("a process that outlives", MATRIX, outlived, "live on"),
     ("a half that is believed", MATRIX, lambda c, s: c.signals(s, 6), "half-written"),
     ("a full disk", MATRIX, lambda c, s: c.full_disk(s, "64k", NO_SPACE), "traceback"),
     ("no network", ALONE[1][0], lambda c, s: c.network(s, NOT_FETCHED), "traceback"),
-    ("a lock", MATRIX, lambda c, s: c.lock_of_living(s, HELD), "it ends with"),
+    ("a lock", MATRIX, lambda c, s: c.lock_of_living(s, HELD), "-cpu: passed"),
 )
 
 
