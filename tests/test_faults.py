@@ -85,7 +85,7 @@ def test_reports_of_conda_are_equal_but_for_times_and_hashes(tmp_path: Path) -> 
 def test_a_disk_is_full_then_has_room_and_then_cannot_be_written(tmp_path: Path) -> None:
     disk = fault_namespaces.mount(tmp_path, "64k")
     if disk is None:
-        pytest.skip(fault_namespaces.REFUSED)
+        pytest.skip(f"not run: {fault_namespaces.REFUSED}")
     write = [*disk.enter, "dd", "if=/dev/zero", f"of={tmp_path}/file", "bs=100k", "count=1"]
 
     def output() -> str:
