@@ -123,7 +123,7 @@ void gather_heads(const GatherHeads<T>& args, Stream stream);
 
 // Resets -----------------------------------------------------------------------------------------
 
-// to = from, or in rows that begin anew reset_state; [rows, S] each.
+// to = from, or in rows that begin again reset_state; [rows, S] each.
 template <class T>
 struct ResetStates {
   int64_t rows;
@@ -137,7 +137,7 @@ struct ResetStates {
 template <class T>
 void reset_states(const ResetStates<T>& args, Stream stream);
 
-// Moves what a step leaves to the states before it, in rows that began anew, to `sums`.
+// Moves what a step leaves to the states before it, in rows that began again, to `sums`.
 template <class T>
 struct ResetGradients {
   int64_t rows;

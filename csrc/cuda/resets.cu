@@ -1,4 +1,4 @@
-// Rows of a sequence that begin anew at a step: one thread an element.
+// Rows of a sequence that begin again at a step: one thread an element.
 #include "kernels.h"
 #include "launch.h"
 #include "storage.h"
@@ -16,11 +16,11 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) reset_states_kernel(const ResetStates<T> args) {
   const int64_t at = thread_index();
   if (at >= args.rows * args.state) return;
-  const bool anew = args.reset[at / args.state];
+  const bool restarts = args.reset[at / args.state];
 #pragma unroll
   for (int i = 0; i < Cell::kStates; ++i) {
     T value = {};
-    if (!anew) {
+    if (!restarts) {
       value = args.from[i][at];
     } else if (args.reset_state[i]) {
       value = args.reset_state[i][at];

@@ -44,7 +44,7 @@ struct CellBackward {
   T* d_old_state[Cell::kStates] = {};  // [B, S] each, or null
 };
 
-// Which rows begin anew, and with what. A row's states are replaced before the step.
+// Which rows begin again, and with what. A row's states are replaced before the step.
 template <class T>
 struct Resets {
   const bool* rows = nullptr;          // [T, B], or null where none does

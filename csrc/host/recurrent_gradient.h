@@ -1,5 +1,5 @@
 // Gradients that leave the steps through the product with the state's weights: of the state before
-// the first step, and of those that rows began anew with.
+// the first step, and of those that rows began again with.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ void recurrent_gradient(const T* d_z, const T* weights, int64_t rows, const Cell
   }
 }
 
-// The gradients that go to the states which rows began anew with.
+// The gradients that go to the states which rows began again with.
 template <class Api, class T>
 class ResetGradients {
  public:

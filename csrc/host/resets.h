@@ -1,4 +1,4 @@
-// Rows of a sequence that begin anew at a step.
+// Rows of a sequence that begin again at a step.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace lltm {
 inline namespace LLTM_CELL {
 
-// The rows that begin anew at step t, [B], or null where none does.
+// The rows that begin again at step t, [B], or null where none does.
 template <class T>
 const bool* reset_rows(const Resets<T>& resets, const SequenceSizes& sizes, int64_t t) {
   if (!resets.rows) return nullptr;
@@ -19,7 +19,7 @@ const bool* reset_rows(const Resets<T>& resets, const SequenceSizes& sizes, int6
   return std::find(rows, rows + batch, true) == rows + batch ? nullptr : rows;
 }
 
-// The states before a step, with those of rows that begin anew in their place.
+// The states before a step, with those of rows that begin again in their place.
 template <class T>
 class ResetStates {
  public:

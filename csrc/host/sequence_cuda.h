@@ -21,7 +21,7 @@ const T* state_after(const SequenceBackward<T>& args, int i, int64_t t, int64_t 
   return args.states + (t * (Cell::kStates - 1) + i - 1) * plane;
 }
 
-// The states before a step, with those of rows that begin anew in their place.
+// The states before a step, with those of rows that begin again in their place.
 template <class Api, class T>
 class ResetStatesCuda {
  public:
@@ -177,7 +177,7 @@ class BackwardStepsCuda {
     if (resets_.rows(t)) drop_rows(t);
   }
 
-  // What goes to the states that rows began anew with does not go to the step before.
+  // What goes to the states that rows began again with does not go to the step before.
   void drop_rows(int64_t t) const {
     const CellSizes& sizes = args_.sizes.cell;
     cuda::ResetGradients<T> args{sizes.batch, sizes.state, resets_.rows(t)};

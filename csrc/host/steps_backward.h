@@ -115,7 +115,7 @@ class BackwardSteps {
     return step;
   }
 
-  // The step before leaves nothing to the states that some rows begin anew with.
+  // The step before leaves nothing to the states that some rows begin again with.
   void drop_rows(int64_t t, const bool* rows) {
     reset_gradients_.add(t, rows, carry_.data());
     const int64_t state = args_.sizes.cell.state;

@@ -71,7 +71,7 @@ class ForwardProduct {
         input_(args.input),
         states_(sizes_.batch * sizes_.state),
         h_(states_.widened(0, args.first[0])) {
-    if (args.projected || sizes_.features == 0) return;
+    if (args.projected) return;
     packed_input_.emplace(cpu::kernels().of<T>().pack_forward, args.weights + sizes_.head(),
                           sizes_.features, sizes_, kVectors);
   }
@@ -92,7 +92,7 @@ class ForwardProduct {
  private:
   static constexpr int kVectors = cpu::kForwardVectors<Cell::kGates>;
 
-  // Of step t, or of depth 0 where its share is known or it has none.
+  // Of step t, or of depth 0 where its share is known.
   cpu::PackedProduct<T> input(int64_t t) const {
     if constexpr (is_compute_type_v<T>) {
       if (packed_input_) {

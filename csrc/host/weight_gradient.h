@@ -51,7 +51,7 @@ void multiply_steps(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<c
 }
 
 // d_weights = d_z.T X over all steps at once. X is put together first: d_z is four times as large
-// or more and would be packed anew for each piece of it.
+// or more and would be packed again for each piece of it.
 template <class Api, class T>
 void weight_gradient(const WeightGradient<T>& args) {
   const CellSizes& cell = args.sizes.cell;
