@@ -63,25 +63,38 @@ struct RowPointers {
 // tiles of three vectors; by themselves they were within the noise. Nothing was measured on others.
 constexpr int kUnrolledTerms = kVectorBytes == 64 ? 4 : 1;
 
+// A sum of no terms.
+template <int Rows, int Vectors, int Stride, class T>
+LLTM_INLINE void no_product(T* sums, bool add) {
+  if (add) return;
+  for (int row = 0; row < Rows; ++row) {
+    for (int64_t i = 0; i < Vectors * VectorOf<T>::width; ++i) {
+      sums[row * Stride * VectorOf<T>::width + i] = T(0);
+    }
+  }
+}
+
 // One function per number of rows and of vectors, never inlined: the epilogues, which are many,
 // stay out of them. a is broadcast, b is read in vectors; with `add`, the product is added to what
 // sums has come with, whose rows are of Stride vectors. A block of the depth is summed in registers
-// and added in memory, which the block after it need not wait for.
+// and added in memory, which the block after it need not wait for; its first products are the sums,
+// so that no register has to be cleared for them.
 template <class T, int Rows, int Vectors, int Stride = Vectors>
 __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, bool add) {
   using V = typename VectorOf<T>::type;
   constexpr int width = VectorOf<T>::width;
   constexpr int kUnroll = Rows == kTileRows && Vectors > 1 ? kUnrolledTerms : 1;
+  if (of.depth == 0) return no_product<Rows, Vectors, Stride>(sums, add);
   RowPointers<T, Rows> a(of.a, of.a_row_stride);
   const T* b = of.b;
   const int64_t row_stride = of.a_row_stride, a_step = of.a_column_stride, b_step = of.b_row_stride;
   int64_t left = of.depth;
   const int64_t block = of.block;
   do {
-    V sum[Rows][Vectors] = {};
+    V sum[Rows][Vectors];
     int64_t terms = left < block ? left : block;
     left -= terms;
-    const auto add_term = [&]() __attribute__((always_inline)) {
+    const auto add_term = [&](auto first) __attribute__((always_inline)) {
       V vectors[Vectors];
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) vectors[v] = load(b + v * width);
@@ -89,18 +102,26 @@ __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, 
       for (int row = 0; row < Rows; ++row) {
         const V x = broadcast(a.value(row, row_stride));
 #pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) sum[row][v] += x * vectors[v];
+        for (int v = 0; v < Vectors; ++v) {
+          if constexpr (first) {
+            sum[row][v] = x * vectors[v];
+          } else {
+            sum[row][v] += x * vectors[v];
+          }
+        }
       }
       a.advance(a_step);
       b += b_step;
     };
+    add_term(std::true_type{});
+    --terms;
     if constexpr (kUnroll > 1) {
       for (; terms >= kUnroll; terms -= kUnroll) {
 #pragma GCC unroll 8
-        for (int term = 0; term < kUnroll; ++term) add_term();
+        for (int term = 0; term < kUnroll; ++term) add_term(std::false_type{});
       }
     }
-    for (; terms > 0; --terms) add_term();
+    for (; terms > 0; --terms) add_term(std::false_type{});
 #pragma GCC unroll 16
     for (int row = 0; row < Rows; ++row) {
 #pragma GCC unroll 8
