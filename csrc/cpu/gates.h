@@ -12,6 +12,35 @@ struct StepScalars {
   }
 };
 
+// The lines of some rows.
+template <int Vectors, class T>
+LLTM_INLINE void fetch_rows(const T* from, int64_t stride, int64_t rows) {
+  constexpr int64_t columns = Vectors * kWidth<T>, line = 64 / sizeof(T);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < columns; i += line) __builtin_prefetch(from + row * stride + i);
+  }
+}
+
+// Asks for what finish_backward reads and writes of some rows, before the product that it follows.
+template <class Gates, int Vectors, class T>
+__attribute__((noinline)) void fetch_backward(const GatesBackward<T>& args, int64_t row,
+                                              int64_t rows, int64_t column) {
+  const int64_t width = args.state, z_width = Gates::kGates * width;
+  const int64_t saved_width = Gates::kSaved * width, at = row * width + column;
+  for (int i = 0; i < Gates::kSaved; ++i) {
+    fetch_rows<Vectors>(args.saved + row * saved_width + i * width + column, saved_width, rows);
+  }
+  if (args.grad_h) fetch_rows<Vectors>(args.grad_h + at, width, rows);
+  for (int i = 0; i < Gates::kStates; ++i) {
+    if (args.old_state[i]) fetch_rows<Vectors>(args.old_state[i] + at, width, rows);
+    if (args.new_state[i]) fetch_rows<Vectors>(args.new_state[i] + at, width, rows);
+  }
+  for (int i = 0; i < Gates::kPre; ++i) {
+    T* d_z = args.d_z[i / Gates::kGates];
+    fetch_rows<Vectors>(d_z + row * z_width + i % Gates::kGates * width + column, z_width, rows);
+  }
+}
+
 // Scheduled before registers are given out, too, which puts the longest chain of the functions
 // first. Of the products that makes slower ones.
 #if defined(__GNUC__) && !defined(__clang__)

@@ -189,6 +189,10 @@ struct BackwardPanel {
     TileSums<C, Vectors> sums;
     for (int64_t row = 0, rows; row < args.gates.rows; row += rows) {
       rows = next_rows<Vectors>(args.gates.rows - row);
+      // A single row is one stretch of memory, which the processor asks for by itself.
+      if (rows > 1) {
+        fetch_backward<Gates, Vectors>(args.gates, row, rows, head * size + column);
+      }
       multiply(row, rows, sums);
       for (int v = 0; v < Vectors; ++v) {
         finish(row, rows, column + v * kWidth<T>, sums.at[0][v], Vectors * kWidth<T>);
