@@ -7,7 +7,9 @@
 
 #include "../contract.h"
 #include "dispatch.h"
+#include "memory.h"
 #include "parallel.h"
+#include "tiles.h"
 #include "widened.h"
 
 namespace lltm {
@@ -31,6 +33,27 @@ void pack_share(const cpu::Pack<T>& args) {
             args.packed + packed_elements(args.state, args.columns), cpu::compute_t<T>(0));
 }
 
+// Where the processor multiplies tiles, the weights are packed for them, in the memory that panels
+// of floats have elsewhere: what is packed has one size and type on every processor. A row that is
+// short of half a tile would not fit.
+template <class T>
+bool is_stream_tiled(const CellSizes& sizes) {
+  return has_tiles<T>(sizes) && 2 * sizes.width() >= cpu::kTileDepth;
+}
+
+// [3S, S + F] -> panels of tiles, and zeros in the memory that is left
+template <class Api>
+void pack_stream_tiles(const CellSizes& sizes, const cpu::BFloat16* weights, float* packed) {
+  const int64_t width = sizes.width(), panels = tiled_panels(sizes.state, cpu::kTiledForwardStates);
+  const int64_t columns = Cell::kGates * cpu::kTiledForwardStates;
+  auto* tiles = reinterpret_cast<cpu::BFloat16*>(packed);
+  run<Api>(cpu::kernels().tiles.pack_forward,
+           cpu::TilePack{weights, width, sizes.state, width, tiles}, panels, columns * width,
+           kGrainElements);
+  const int64_t written = panels * columns * round_up(width, cpu::kTileDepth);
+  clear_values(tiles + written, 2 * packed_elements(sizes.state, width) - written);
+}
+
 // [3S, S + F] -> the state's share packed, then the input's; in the compute type
 template <class Api, class Tensor = typename Api::Tensor>
 Tensor pack_cpu(const Tensor& weights_) {
@@ -44,6 +67,9 @@ Tensor pack_cpu(const Tensor& weights_) {
     result = Api::template empty_of_type<C>(weights, {packed_elements(state, width)});
     C* packed = Api::template mutable_data<C>(*result);
     const T* from = Api::template data<T>(weights);
+    if constexpr (kTiles<T>) {
+      if (is_stream_tiled<T>(sizes)) return pack_stream_tiles<Api>(sizes, from, packed);
+    }
     pack_share<T>({from, width, state, state, state, packed});
     pack_share<T>(
         {from + state, width, state, state, features, packed + packed_elements(state, state)});
@@ -51,12 +77,41 @@ Tensor pack_cpu(const Tensor& weights_) {
   return *result;
 }
 
+// The gates after one product of [h, x], by tiles.
+template <class Api>
+void tiled_stream_step(const CellSizes& sizes, const cpu::BFloat16* input, const float* packed,
+                       const cpu::GatesForward<cpu::BFloat16>& gates) {
+  const int64_t width = sizes.width();
+  const Scratch<cpu::BFloat16> joined(sizes.batch * width);
+  concatenate(gates.old_state[0], input, sizes, joined.data());
+  const TileOperand operand(sizes.batch, width);
+  const cpu::TiledForward step{gates, operand.of(joined.data()), operand.stride(),
+                               reinterpret_cast<const cpu::BFloat16*>(packed)};
+  run<Api>(cpu::kernels().tiles.step_forward, step,
+           tiled_panels(sizes.state, cpu::kTiledForwardStates),
+           2 * sizes.batch * width * Cell::kGates * cpu::kTiledForwardStates, kTiledGrainFlops);
+}
+
+// The gates after the products of h and of x, by vectors.
+template <class Api, class T>
+void packed_stream_step(const CellSizes& sizes, const T* input, const cpu::compute_t<T>* packed,
+                        const cpu::GatesForward<T>& gates) {
+  const int64_t features = sizes.features, state = sizes.state;
+  const auto& kernels = cpu::kernels().of<T>();
+  const Widened<T> h(gates.old_state[0], sizes.batch * state);
+  const Widened<T> x(input, sizes.batch * features);
+  const cpu::StepForward<T> step{gates,
+                                 {h.data(), packed, state},
+                                 {x.data(), packed + packed_elements(state, state), features}};
+  run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors<Cell::kGates>),
+           2 * sizes.batch * Cell::kGates * sizes.width() * kernels.width, kGrainFlops);
+}
+
 template <class Api, class T, class Tensor>
 void stream_step(const CellSizes& sizes, const Tensor& input, const Tensor& packed_,
                  const std::optional<Tensor>& bias, const Tensor& old_h, const Tensor& cell,
                  const Tensor& new_h, double alpha) {
   using C = cpu::compute_t<T>;
-  const auto& kernels = cpu::kernels().of<T>();
   const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
   // First, because they may be lazy copies, which get memory of their own here.
   T* cell_data = Api::template mutable_data<T>(cell);
@@ -74,19 +129,18 @@ void stream_step(const CellSizes& sizes, const Tensor& input, const Tensor& pack
   check_apart(cell_span, {input_span, packed_span, bias_span, old_h_span});
   check_apart({"new_h", new_h_data, plane * size},
               {input_span, packed_span, bias_span, old_h_span, cell_span});
-  const Widened<T> h(old_h_data, plane);
-  const Widened<T> x(input_data, batch * features);
   cpu::GatesForward<T> gates{batch, state, {alpha}};
   gates.bias = bias_data;
   gates.old_state[0] = old_h_data;
   gates.old_state[1] = cell_data;
   gates.new_state[0] = new_h_data;
   gates.new_state[1] = cell_data;
-  const cpu::StepForward<T> step{gates,
-                                 {h.data(), packed, state},
-                                 {x.data(), packed + packed_elements(state, state), features}};
-  run<Api>(kernels.step_forward, step, kernels.panels(state, cpu::kForwardVectors<Cell::kGates>),
-           2 * batch * Cell::kGates * (state + features) * kernels.width, kGrainFlops);
+  if constexpr (kTiles<T>) {
+    if (is_stream_tiled<T>(sizes)) {
+      return tiled_stream_step<Api>(sizes, input_data, packed, gates);
+    }
+  }
+  packed_stream_step<Api>(sizes, input_data, packed, gates);
 }
 
 template <class Api, class Tensor = typename Api::Tensor>

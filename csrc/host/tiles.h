@@ -26,6 +26,11 @@ inline int64_t round_up(int64_t count, int64_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
+// Panels of so many states each.
+constexpr int64_t tiled_panels(int64_t state, int64_t states) {
+  return (state + states - 1) / states;
+}
+
 // A [rows, depth] operand in whole tiles: where it is stored if it is that there, else a copy in
 // zeros.
 class TileOperand {
@@ -67,7 +72,7 @@ class TiledWeights {
 
   TiledWeights(void (*kernel)(const cpu::TilePack&, int64_t, int64_t), const T* weights,
                const CellSizes& sizes, int64_t states, int64_t columns, int64_t depth)
-      : panels_((sizes.state + states - 1) / states),
+      : panels_(tiled_panels(sizes.state, states)),
         packed_(panels_ * columns * round_up(depth, cpu::kTileDepth)) {
     run<Api>(kernel,
              cpu::TilePack{weights, sizes.width(), sizes.state, sizes.state, packed_.data()},

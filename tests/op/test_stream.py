@@ -39,10 +39,11 @@ def test_equals_the_sequence(case: Case, dtype: torch.dtype) -> None:
         cases.assert_close(a, e, name)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=ids)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_wide_rows_over_threads(threads: int) -> None:
+def test_wide_rows_over_threads(threads: int, dtype: torch.dtype) -> None:
     case = Case("wide", 64, 96, 320, steps=3)
-    arguments = case.arguments()
+    arguments = case.arguments(dtype)
     torch.set_num_threads(threads)
     stream = LLTMStream([(arguments.weights, arguments.bias)], case.batch)
     stream.reset((arguments.h[None], arguments.c[None]))
