@@ -40,6 +40,11 @@ LLTM_DOT_TARGET inline Pairs broadcast_pair(int32_t pair) { return (Pairs)_mm512
 LLTM_DOT_TARGET inline Sums add_dot(Sums sums, Pairs a, Pairs b) {
   return _mm512_dpbf16_ps(sums, a, b);
 }
+LLTM_DOT_TARGET inline float sum_of_lanes(Sums sums) { return _mm512_reduce_add_ps(sums); }
+LLTM_DOT_TARGET inline void store_narrow(BFloat16* to, Sums sums) {
+  const __m256bh narrow = _mm512_cvtneps_pbh(sums);
+  std::memcpy(to, &narrow, sizeof narrow);
+}
 #else
 using Sums = float32x4_t;
 using Pairs = bfloat16x8_t;
@@ -53,6 +58,11 @@ LLTM_DOT_TARGET inline Pairs broadcast_pair(int32_t pair) {
   return vreinterpretq_bf16_s32(vdupq_n_s32(pair));
 }
 LLTM_DOT_TARGET inline Sums add_dot(Sums sums, Pairs a, Pairs b) { return vbfdotq_f32(sums, a, b); }
+LLTM_DOT_TARGET inline float sum_of_lanes(Sums sums) { return vaddvq_f32(sums); }
+LLTM_DOT_TARGET inline void store_narrow(BFloat16* to, Sums sums) {
+  const bfloat16x4_t narrow = vcvt_bf16_f32(sums);
+  std::memcpy(to, &narrow, sizeof narrow);
+}
 #endif
 
 // The elements 2 i and 2 i + 1 of a row, for every lane.
@@ -98,7 +108,8 @@ LLTM_DOT_TARGET void multiply_rows(const Product& of, const BFloat16* a, float* 
   }
   const BFloat16* b = of.b;
   for (int64_t k = 0; k < of.depth; ++k, a += of.a_depth, b += of.b_depth) {
-    for (int64_t first = 0; first < kRows; first += kUnrolled) {
+    const int64_t pairs = kUnrolled > 1 || k + 1 < of.depth ? kRows : of.last_pairs;
+    for (int64_t first = 0; first < pairs; first += kUnrolled) {
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kUnrolled; ++i) add_pair<Rows, Columns>(sums, of, a, b, first + i);
     }
@@ -135,7 +146,105 @@ void multiply_columns(const Product& of) {
   }
 }
 
+// Products along rows: both operands are read where they are, a vector of pairs of each row.
+
+template <int Count>
+using Lines = const BFloat16* [Count];
+
+template <int Rows, int Columns>
+LLTM_DOT_TARGET inline void add_vectors(AllSums<Rows, Columns>& sums, const Lines<Rows>& x,
+                                        const Lines<Columns>& w, int64_t k) {
+  Pairs rows[Rows];
+#pragma GCC unroll 4
+  for (int row = 0; row < Rows; ++row) rows[row] = load_pairs(x[row] + k);
+#pragma GCC unroll 8
+  for (int column = 0; column < Columns; ++column) {
+    const Pairs pairs = load_pairs(w[column] + k);
+#pragma GCC unroll 4
+    for (int row = 0; row < Rows; ++row) {
+      sums[row][column] = add_dot(sums[row][column], pairs, rows[row]);
+    }
+  }
+}
+
+// The last elements of some lines, beside zeros.
+template <int Count>
+struct Rest {
+  BFloat16 values[Count][kDepth] = {};
+  Lines<Count> lines;
+
+  Rest(const Lines<Count>& from, int64_t k, int64_t elements) {
+    for (int line = 0; line < Count; ++line) {
+      std::memcpy(values[line], from[line] + k, elements * sizeof(BFloat16));
+      lines[line] = values[line];
+    }
+  }
+};
+
+template <int Rows, int Columns>
+LLTM_DOT_TARGET void multiply_vectors(const RowProduct& of, int64_t row, int64_t column) {
+  Lines<Rows> x;
+  Lines<Columns> w;  // the last one again for those that there are not
+  const int64_t last = of.columns - 1;
+#pragma GCC unroll 8
+  for (int j = 0; j < Columns; ++j) w[j] = of.w + std::min(column + j, last) * of.w_stride;
+  AllSums<Rows, Columns> sums;
+#pragma GCC unroll 4
+  for (int i = 0; i < Rows; ++i) {
+    x[i] = of.x + (row + i) * of.x_stride;
+#pragma GCC unroll 8
+    for (int j = 0; j < Columns; ++j) sums[i][j] = zeros();
+  }
+  int64_t k = 0;
+  for (; k + kDepth <= of.depth; k += kDepth) {
+    add_vectors<Rows, Columns>(sums, x, w, k);
+  }
+  if (k < of.depth) {
+    const Rest<Rows> rest_x(x, k, of.depth - k);
+    const Rest<Columns> rest_w(w, k, of.depth - k);
+    add_vectors<Rows, Columns>(sums, rest_x.lines, rest_w.lines, 0);
+  }
+  float* c = of.c + row * of.c_row_stride + column;
+#pragma GCC unroll 4
+  for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < Columns; ++j) {
+      if (column + j <= last) c[i * of.c_row_stride + j] = sum_of_lanes(sums[i][j]);
+    }
+  }
+}
+
+template <int Rows>
+void multiply_along_rows(const RowProduct& of, int64_t row) {
+  constexpr int columns = Rows > 2 ? 4 : 8;
+  for (int64_t column = 0; column < of.columns; column += columns) {
+    multiply_vectors<Rows, columns>(of, row, column);
+  }
+}
+
+LLTM_DOT_TARGET void narrow_vectors(const float* from, BFloat16* to, int64_t count) {
+  for (int64_t i = 0; i < count; i += kRows) store_narrow(to + i, load_sums(from + i));
+}
+
 }  // namespace
+
+void DotProducts::narrow(const float* from, BFloat16* to, int64_t count) {
+  const int64_t whole = count / kRows * kRows, rest = count - whole;
+  narrow_vectors(from, to, whole);
+  if (rest == 0) return;
+  float last[kRows] = {};
+  BFloat16 narrow[kRows];
+  std::memcpy(last, from + whole, rest * sizeof(float));
+  narrow_vectors(last, narrow, kRows);
+  std::memcpy(to + whole, narrow, rest * sizeof(BFloat16));
+}
+
+void DotProducts::multiply_along(const RowProduct& of) {
+  int64_t row = 0;
+  for (; row + 4 <= of.rows; row += 4) multiply_along_rows<4>(of, row);
+  for (; row + 2 <= of.rows; row += 2) multiply_along_rows<2>(of, row);
+  for (; row < of.rows; ++row) multiply_along_rows<1>(of, row);
+}
 
 #if defined(__x86_64__)
 bool DotProducts::permitted() { return __builtin_cpu_supports("avx512bf16"); }

@@ -41,9 +41,23 @@ struct Product {
   int64_t b_tile;        // between tiles beside each other
   int64_t b_depth;       // between tiles below each other
   int64_t depth;         // tiles
+  int64_t last_pairs;    // of the last tile: what follows them is zeros
   float* c;
   int64_t c_row_stride;
   bool add;
+};
+
+// c[row][column] = the dot product of a row of x and a row of w, of any depth.
+struct RowProduct {
+  int64_t rows;  // of x
+  int64_t columns;
+  int64_t depth;
+  const BFloat16* x;
+  int64_t x_stride;
+  const BFloat16* w;
+  int64_t w_stride;
+  float* c;
+  int64_t c_row_stride;
 };
 
 #if defined(__x86_64__)
@@ -73,6 +87,9 @@ struct DotProducts {
   static void begin() {}
   static void end() {}
   static void multiply(const Product& of);
+  static void multiply_along(const RowProduct& of);
+  // Rounds to nearest even, as the products do: what is subnormal may become zero.
+  static void narrow(const float* from, BFloat16* to, int64_t count);
 };
 
 }  // namespace lltm::cpu::bf16

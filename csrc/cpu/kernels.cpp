@@ -27,7 +27,7 @@ const KernelSet& choose() {
   const Candidate candidates[] = {
 #if defined(LLTM_ONLY_TILED_KERNEL_SETS) && defined(LLTM_BF16_TILES)
 #if defined(__x86_64__)
-      {&kAmx, bf16::TileInstructions::permitted()},
+      {&kAmx, bf16::TileInstructions::permitted() && bf16::DotProducts::permitted()},
       {&kAvx512Bf16, bf16::DotProducts::permitted()},
 #else
       {&kNeonBf16, bf16::DotProducts::permitted()},
@@ -42,7 +42,7 @@ const KernelSet& choose() {
                       __builtin_cpu_supports("avx512vl");
   const Candidate candidates[] = {
 #if defined(LLTM_BF16_TILES)
-      {&kAmx, avx512 && bf16::TileInstructions::permitted()},
+      {&kAmx, avx512 && bf16::TileInstructions::permitted() && bf16::DotProducts::permitted()},
       {&kAvx512Bf16, avx512 && bf16::DotProducts::permitted()},
 #endif
       {&kAvx512, avx512},

@@ -77,10 +77,11 @@ struct StepForward {
                            // is still in a core's cache where all weights have no room
 };
 
-template <class T>
+// Its product is of the storage type or of the compute type.
+template <class T, class X>
 struct CellForward {
   GatesForward<T> gates;
-  DirectProduct<compute_t<T>> product;
+  DirectProduct<X> product;
 };
 
 // d_z_after @ weights[:, :S], which is the gradient that the following step leaves for the hidden
@@ -105,8 +106,10 @@ struct Kernels {
   void (*pack_backward)(const Pack<T>&, int64_t begin, int64_t end);
   void (*step_forward)(const StepForward<T>&, int64_t begin, int64_t end);
   void (*step_backward)(const StepBackward<T>&, int64_t begin, int64_t end);
-  void (*cell_few)(const CellForward<T>&, int64_t begin, int64_t end);   // x as it is
-  void (*cell_many)(const CellForward<T>&, int64_t begin, int64_t end);  // x transposed
+  void (*cell_few)(const CellForward<T, T>&, int64_t begin, int64_t end);  // x as it is
+  // x transposed
+  void (*cell_many)(const CellForward<T, compute_t<T>>&, int64_t begin, int64_t end);
+  int64_t max_few_rows;  // up to which cell_few is the fastest, as measured
   void (*transpose)(const Transpose<T>&);
   void (*widen)(const T* from, compute_t<T>* to, int64_t count);
   void (*narrow)(const compute_t<T>* from, T* to, int64_t count);

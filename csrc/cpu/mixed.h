@@ -107,8 +107,69 @@ void mixed_block(const MixedProduct<T>& args, int64_t row, int64_t column) {
   }
 }
 
+// Few rows ----------------------------------------------------------------------------------------
+// Rows of b are widened as they are read, along them, and nothing is packed.
+
+constexpr int64_t kFewMixedRows = 4, kFewMixedColumns = 256;
+
+template <class T>
+bool has_few_rows(const MixedProduct<T>& args) {
+  return args.rows <= kFewMixedRows && args.a_column_stride == 1 && args.b_column_stride == 1;
+}
+
+// sums[row] += so many terms of each row.
+template <class T, int Terms>
+struct FewRowsTerms {
+  using Sums = float[kFewMixedRows][kFewMixedColumns];
+  const MixedProduct<T>& args;
+  float a[kFewMixedRows][Terms];
+  const T* b;
+  Sums& sums;
+
+  FewRowsTerms(const MixedProduct<T>& of, int64_t column, int64_t k, Sums& to)
+      : args(of), b(of.b + k * of.b_row_stride + column), sums(to) {
+    for (int64_t row = 0; row < of.rows; ++row) {
+      for (int i = 0; i < Terms; ++i) a[row][i] = scalar(of.a[row * of.a_row_stride + k + i]);
+    }
+  }
+
+  template <class Lanes>
+  LLTM_INLINE void run(int64_t column, Lanes lanes) const {
+    VFloat terms[Terms];
+#pragma GCC unroll 4
+    for (int i = 0; i < Terms; ++i) terms[i] = lanes.load_from(b + i * args.b_row_stride + column);
+    for (int64_t row = 0; row < args.rows; ++row) {
+      VFloat sum = load(sums[row] + column);
+#pragma GCC unroll 4
+      for (int i = 0; i < Terms; ++i) sum += broadcast(a[row][i]) * terms[i];
+      store(sums[row] + column, sum);
+    }
+  }
+};
+
+template <class T>
+void few_rows_product(const MixedProduct<T>& args, int64_t begin, int64_t end) {
+  static_assert(kMixedColumns <= kFewMixedColumns, "a block of columns has its sums");
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t column = item * args.column_block;
+    const int64_t columns = at_most(args.column_block, args.columns - column);
+    alignas(kVectorBytes) float sums[kFewMixedRows][kFewMixedColumns] = {};
+    int64_t k = 0;
+    for (; k + 4 <= args.depth; k += 4) {
+      for_each_column_vector<T>(0, columns, FewRowsTerms<T, 4>(args, column, k, sums));
+    }
+    for (; k < args.depth; ++k) {
+      for_each_column_vector<T>(0, columns, FewRowsTerms<T, 1>(args, column, k, sums));
+    }
+    for (int64_t row = 0; row < args.rows; ++row) {
+      write_mixed_row(args, row, column, columns, sums[row]);
+    }
+  }
+}
+
 template <class T>
 void mixed_product(const MixedProduct<T>& args, int64_t begin, int64_t end) {
+  if (has_few_rows(args)) return few_rows_product(args, begin, end);
   for (int64_t item = begin; item < end; ++item) {
     mixed_block(args, item / args.column_blocks() * args.row_block,
                 item % args.column_blocks() * args.column_block);

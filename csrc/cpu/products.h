@@ -21,11 +21,11 @@ struct PackedProduct {
 // weights[:, :depth] against `rows` rows of x, then the gates, with the weights read as they are:
 // for a single step, where packing them costs more than it saves. A work item is a vector of
 // states, as above.
-template <class C>
+template <class X>
 struct DirectProduct {
-  const C* x;        // [rows, depth], or [depth, rows] with rows padded by zeros to x_stride
+  const X* x;        // [rows, depth], or [depth, rows] with rows padded by zeros to x_stride
   int64_t x_stride;  // between two rows of x
-  const C* weights;  // [GS, depth]
+  const X* weights;  // [GS, depth]
   int64_t weights_stride;
   int64_t gate_rows;  // S: between the first rows of two gates
   int64_t depth;

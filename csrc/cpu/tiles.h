@@ -22,7 +22,19 @@ LLTM_INLINE void load_along(const BFloat16* from, int64_t lane_stride, int64_t l
   }
 }
 
+LLTM_INLINE VUnsigned load_lanes(const BFloat16* from) {
+  return __builtin_convertvector(load_bytes<VShort>(from), VUnsigned);
+}
+
 // pairs[k][lane]: for elements of the depth whose lanes lie side by side.
+LLTM_INLINE void load_whole_across(const BFloat16* from, int64_t depth_stride, TilePairs& pairs) {
+#pragma GCC unroll 16
+  for (int64_t pair = 0; pair < bf16::kRows; ++pair, from += 2 * depth_stride) {
+    pairs[pair] = bit_cast<VFloat>(load_lanes(from) | (load_lanes(from + depth_stride) << 16));
+  }
+}
+
+// The same where there are fewer, beside zeros.
 LLTM_INLINE void load_across(const BFloat16* from, int64_t depth_stride, int64_t lanes,
                              int64_t depth, TilePairs& pairs) {
   for (int64_t pair = 0; pair < bf16::kRows; ++pair) {
@@ -35,7 +47,7 @@ LLTM_INLINE void load_across(const BFloat16* from, int64_t depth_stride, int64_t
       } else if (2 * pair + i < depth) {
         __builtin_memcpy(line, at, lanes * sizeof(BFloat16));
       }
-      halves[i] = __builtin_convertvector(load_bytes<VShort>(line), VUnsigned);
+      halves[i] = load_lanes(line);
     }
     pairs[pair] = bit_cast<VFloat>(halves[0] | (halves[1] << 16));
   }
@@ -63,7 +75,9 @@ template <TileOf kOf>
 __attribute__((noinline)) void pack_tile(const TileSource& of, BFloat16* to) {
   TilePairs pairs;
   const bool along = of.depth_stride == 1;
-  if (along) {
+  if (!along && of.lanes >= bf16::kRows && of.depth >= bf16::kDepth) {
+    load_whole_across(of.from, of.depth_stride, pairs);
+  } else if (along) {
     load_along(of.from, of.lane_stride, of.lanes, of.depth, pairs);
   } else {
     load_across(of.from, of.depth_stride, of.lanes, of.depth, pairs);
@@ -96,6 +110,11 @@ struct TiledRows {
   int64_t row_stride;
   int64_t tile;   // between tiles below each other
   int64_t depth;  // between tiles beside each other
+
+  // Those from a whole tile on.
+  TiledRows from(int64_t row) const {
+    return {data + row / bf16::kRows * tile, row_stride, tile, depth};
+  }
 };
 
 template <class Engine>
@@ -140,50 +159,66 @@ struct TiledBlock {
     constexpr int64_t depth_block = Engine::kDepthBlock;
     const Scratch<float> sums(kTiledBlock * kTiledBlock);
     const Scratch<BFloat16> a(kTiledBlock * depth_block), b(kTiledBlock * depth_block);
+    const int64_t lanes = transposed ? columns : rows;
+    // Sums that are whole after one block of the depth are written while a cache still has them.
+    const int64_t strip = args.depth <= depth_block ? bf16::kMaxRows : lanes;
     // At least once: a product of depth 0 is all zeros.
     for (int64_t k = 0; k == 0 || k < args.depth; k += depth_block) {
       const int64_t depth = at_most(depth_block, args.depth - k);
       const TileSource row_side = transposed ? of_b(k, depth) : of_a(k, depth);
       const TileSource column_side = transposed ? of_a(k, depth) : of_b(k, depth);
       pack_tiles<TileOf::kColumns>(column_side, column_side.lanes, depth, b.data());
-      multiply(tiled_rows<Engine>(row_side, a.data()), row_side.lanes, b.data(), column_side.lanes,
-               tiles_of(depth, bf16::kDepth), sums.data(), k > 0);
+      const TiledRows tiles = tiled_rows<Engine>(row_side, a.data());
+      for (int64_t first = 0; first < lanes; first += strip) {
+        const int64_t count = at_most(strip, lanes - first);
+        multiply(tiles.from(first), count, b.data(), column_side.lanes, depth, sums.data(), k > 0);
+        if (k + depth_block >= args.depth) write(first, count, sums.data());
+      }
     }
-    write(sums.data());
   }
 
   static void multiply(const TiledRows& a, int64_t row_lanes, const BFloat16* b,
-                       int64_t column_lanes, int64_t tiles, float* sums, bool add) {
-    const int64_t lane_tile = tiles * bf16::kElements;
+                       int64_t column_lanes, int64_t depth, float* sums, bool add) {
+    const int64_t tiles = tiles_of(depth, bf16::kDepth), lane_tile = tiles * bf16::kElements;
+    const int64_t last_pairs = tiles_of(depth - (tiles - 1) * bf16::kDepth, 2);
     for (int64_t j = 0; j < column_lanes; j += 2 * bf16::kRows) {
       for (int64_t i = 0; i < row_lanes; i += bf16::kMaxRows) {
         Engine::multiply({at_most(bf16::kMaxRows, row_lanes - i),
-                          column_lanes - j > bf16::kRows ? 2 : 1, a.data + i / bf16::kRows * a.tile,
-                          a.row_stride, a.tile, a.depth, b + j / bf16::kRows * lane_tile, lane_tile,
-                          bf16::kElements, tiles, sums + i * kTiledBlock + j, kTiledBlock, add});
+                          column_lanes - j > bf16::kRows ? 2 : 1, a.from(i).data, a.row_stride,
+                          a.tile, a.depth, b + j / bf16::kRows * lane_tile, lane_tile,
+                          bf16::kElements, tiles, last_pairs, sums + i * kTiledBlock + j,
+                          kTiledBlock, add});
       }
     }
   }
 
-  void write(const float* sums) const {
+  // The sums of `count` lanes from `first` on.
+  void write(int64_t first, int64_t count, const float* sums) const {
+    if (!transposed) {
+      for (int64_t i = 0; i < count; ++i) write_row(first + i, 0, columns, sums + i * kTiledBlock);
+      return;
+    }
     constexpr int64_t strip = 16;  // rows of c
     alignas(kVectorBytes) float lines[strip * kTiledBlock];
-    for (int64_t i = 0; i < rows; i += transposed ? strip : 1) {
-      if (!transposed) {
-        write_mixed_row(args, row + i, column, columns, sums + i * kTiledBlock);
-        continue;
-      }
-      const int64_t count = at_most(strip, rows - i);
-      transpose_into(sums + i, kTiledBlock, columns, count, lines, kTiledBlock, columns);
-      for (int64_t line = 0; line < count; ++line) {
-        write_mixed_row(args, row + i + line, column, columns, lines + line * kTiledBlock);
+    for (int64_t i = 0; i < rows; i += strip) {
+      const int64_t lines_of_c = at_most(strip, rows - i);
+      transpose_into(sums + i, kTiledBlock, count, lines_of_c, lines, kTiledBlock, count);
+      for (int64_t line = 0; line < lines_of_c; ++line) {
+        write_row(i + line, first, count, lines + line * kTiledBlock);
       }
     }
+  }
+
+  void write_row(int64_t i, int64_t first, int64_t count, const float* sums) const {
+    const int64_t at = (row + i) * args.c_row_stride + column + first;
+    if (args.c) bf16::DotProducts::narrow(sums, args.c + at, count);
+    if (args.wide_c) __builtin_memcpy(args.wide_c + at, sums, count * sizeof(float));
   }
 };
 
 template <class Engine>
 void tiled_product(const MixedProduct<BFloat16>& args, int64_t begin, int64_t end) {
+  if (has_few_rows(args)) return few_rows_product(args, begin, end);
   Engine::begin();
   for (int64_t item = begin; item < end; ++item) {
     TiledBlock<Engine>(args, item / args.column_blocks() * args.row_block,
@@ -191,6 +226,51 @@ void tiled_product(const MixedProduct<BFloat16>& args, int64_t begin, int64_t en
         .run();
   }
   Engine::end();
+}
+
+// A cell of few rows ------------------------------------------------------------------------------
+
+// Up to here, on an AMD Zen 4.
+constexpr int64_t kMaxDottedRows = 16;
+
+// As FewRows, by dot products of pairs: processors with tile instructions have those, too.
+template <class Gates>
+struct FewDottedRows {
+  static constexpr int64_t kBlock = 4;
+  const CellForward<BFloat16, BFloat16>& args;
+
+  template <class Lanes>
+  void run(int64_t column, Lanes lanes) const {
+    for (int64_t row = 0; row < args.gates.rows; row += kBlock) {
+      run_block(row, at_most(kBlock, args.gates.rows - row), column, lanes);
+    }
+  }
+
+  template <class Lanes>
+  void run_block(int64_t row, int64_t rows, int64_t column, Lanes lanes) const {
+    alignas(kVectorBytes) float sums[kBlock][Gates::kGates][bf16::kRows] = {};
+    const DirectProduct<BFloat16>& of = args.product;
+    for (int64_t gate = 0; gate < Gates::kGates; ++gate) {
+      bf16::DotProducts::multiply_along(
+          {rows, at_most(bf16::kRows, args.gates.state - column), of.depth,
+           of.x + row * of.x_stride, of.x_stride,
+           of.weights + (gate * of.gate_rows + column) * of.weights_stride, of.weights_stride,
+           sums[0][gate], Gates::kGates * bf16::kRows});
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      VFloat z[Gates::kPre] = {};
+#pragma GCC unroll 16
+      for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(sums[i][gate]);
+      finish_forward<Gates>(args.gates, row + i, column, z, lanes);
+    }
+  }
+};
+
+template <class Gates>
+void cell_few_dotted(const CellForward<BFloat16, BFloat16>& args, int64_t begin, int64_t end) {
+  for_each_column_vector<BFloat16>(begin * bf16::kRows,
+                                   at_most(end * bf16::kRows, args.gates.state),
+                                   FewDottedRows<Gates>{args});
 }
 
 // Steps of a sequence -----------------------------------------------------------------------------
@@ -248,7 +328,7 @@ void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
         Engine::multiply({rows, static_cast<int>(count), args.h + row * args.h_stride,
                           args.h_stride, bf16::kRows * args.h_stride, bf16::kDepth,
                           args.packed + (panel * tiles * gates + gate) * bf16::kElements,
-                          bf16::kElements, gates * bf16::kElements, tiles,
+                          bf16::kElements, gates * bf16::kElements, tiles, bf16::kRows,
                           sums + gate * bf16::kRows, gates * bf16::kRows, false});
       }
       for_each_row<BFloat16>(rows, args.gates.state - column,
@@ -310,7 +390,7 @@ void tiled_backward(const TiledBackward& args, int64_t begin, int64_t end) {
       Engine::multiply({rows, 2, args.d_z_after + row * args.d_z_stride, args.d_z_stride,
                         bf16::kRows * args.d_z_stride, bf16::kDepth,
                         args.packed + panel * tiles * 2 * bf16::kElements, bf16::kElements,
-                        2 * bf16::kElements, tiles, sums, block, false});
+                        2 * bf16::kElements, tiles, bf16::kRows, sums, block, false});
       finish_tiled_backward<Gates>(args, row, rows, panel * block, sums);
     }
   }

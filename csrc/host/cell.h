@@ -16,10 +16,6 @@
 namespace lltm {
 inline namespace LLTM_CELL {
 
-// Up to here dot products along the rows of the weights are the fastest, on an AMD Zen 4; of five
-// to eleven rows packing is.
-constexpr int64_t kFewRows = 4;
-
 // Weights that stay in a core's own cache while they are used, and a megabyte at most: up to there
 // reading them in place beat packing them on an AMD Zen 4, which has that much. Larger caches have
 // not been tried with more.
@@ -42,6 +38,12 @@ bool is_worth_widening(const CellSizes& sizes) {
   return sizes.batch <= kWidenedRows && has_cached_weights<T>(sizes);
 }
 
+// Dot products along the rows of the weights.
+template <class T>
+bool is_few(const CellSizes& sizes) {
+  return sizes.batch <= cpu::kernels().of<T>().max_few_rows;
+}
+
 // What a vector of states reads again and again, x and its weights, stays in a core's own cache.
 template <class T>
 bool has_cached_rows(const CellSizes& sizes) {
@@ -55,8 +57,8 @@ bool has_cached_rows(const CellSizes& sizes) {
 // their vectors.
 template <class T>
 bool is_forward_direct(const CellSizes& sizes) {
+  if (is_few<T>(sizes)) return true;
   if (!is_compute_type_v<T> && !is_worth_widening<T>(sizes)) return false;
-  if (sizes.batch <= kFewRows) return true;
   const auto& kernels = cpu::kernels().of<T>();
   return sizes.batch <= kernels.max_direct_rows && has_cached_rows<T>(sizes) &&
          4 * sizes.batch >= 3 * padded(sizes.batch, kernels.batch_block);
@@ -69,12 +71,12 @@ constexpr int64_t kManyRows = 512;
 template <class T>
 bool is_backward_direct(const CellSizes& sizes) {
   return is_compute_type_v<T> && sizes.batch <= kManyRows &&
-         (sizes.batch <= kFewRows || has_cached_weights<T>(sizes));
+         (is_few<T>(sizes) || has_cached_weights<T>(sizes));
 }
 
-template <class Api, class T>
-void run_direct(void (*kernel)(const cpu::CellForward<T>&, int64_t, int64_t),
-                const cpu::CellForward<T>& args) {
+template <class Api, class T, class X>
+void run_direct(void (*kernel)(const cpu::CellForward<T, X>&, int64_t, int64_t),
+                const cpu::CellForward<T, X>& args) {
   const auto& kernels = cpu::kernels().of<T>();
   run<Api>(kernel, args, kernels.panels(args.gates.state, 1),
            2 * args.gates.rows * args.product.depth * Cell::kGates * kernels.width, kGrainFlops);
@@ -82,25 +84,24 @@ void run_direct(void (*kernel)(const cpu::CellForward<T>&, int64_t, int64_t),
 
 // Forward of one step with the weights read in place.
 template <class Api, class T>
-void cell_direct(const CellSizes& sizes, const T* input, const T* weights_, const T* old_h,
+void cell_direct(const CellSizes& sizes, const T* input, const T* weights, const T* old_h,
                  const cpu::GatesForward<T>& gates) {
   const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
   const int64_t width = state + features;
   const auto& kernels = cpu::kernels().of<T>();
-  const Widened<T> weights(weights_, sizes.gates() * width);
-  if (batch <= kFewRows) {
+  if (is_few<T>(sizes)) {
     const Scratch<T> joined(batch * width);
     concatenate(old_h, input, sizes, joined.data());
-    const Widened<T> x(joined.data(), batch * width);
-    return run_direct<Api, T>(kernels.cell_few,
-                              {gates, {x.data(), width, weights.data(), width, state, width}});
+    return run_direct<Api, T, T>(kernels.cell_few,
+                                 {gates, {joined.data(), width, weights, width, state, width}});
   }
   const int64_t stride = padded(batch, kernels.batch_block);
   const Scratch<cpu::compute_t<T>> x(width * stride);
   kernels.transpose({batch, state, old_h, x.data(), stride});
   kernels.transpose({batch, features, input, x.data() + state * stride, stride});
-  run_direct<Api, T>(kernels.cell_many,
-                     {gates, {x.data(), stride, weights.data(), width, state, width}});
+  const Widened<T> wide(weights, sizes.gates() * width);
+  run_direct<Api, T, cpu::compute_t<T>>(
+      kernels.cell_many, {gates, {x.data(), stride, wide.data(), width, state, width}});
 }
 
 // c = a b for a cell: in place if the weights are small, else in packed blocks.
