@@ -209,16 +209,17 @@ SWEEP_SIZES = (
     *((1024, 128), (1024, 1024)),
 )
 """F and S."""
+SWEEP_DTYPES = (torch.float32, torch.bfloat16)
 
 
 def sweep() -> Iterator[Row]:
     """Shapes that no table names, odd ones too: a step, and a sequence of few of them."""
-    for steps, (features, state), batch in itertools.product(
-        ((), (SWEEP_STEPS,)), SWEEP_SIZES, SWEEP_BATCHES
+    for dtype, steps, (features, state), batch in itertools.product(
+        SWEEP_DTYPES, ((), (SWEEP_STEPS,)), SWEEP_SIZES, SWEEP_BATCHES
     ):
         case = sized(*steps, batch, features, state)
         for work in (TRAINING_STEP, INFERENCE):
-            yield Row(case, torch.float32, 1, work)
+            yield Row(case, dtype, 1, work)
 
 
 SCOPES = {"smoke": smoke, "quick": quick, "full": full, "cuda": cuda, "sweep": sweep}

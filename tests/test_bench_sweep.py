@@ -43,6 +43,8 @@ def test_it_has_the_sizes_between_the_tables_and_odd_ones() -> None:
     assert [part.name for part in measure.parts(SWEEP, None)] == [
         "cell-float32-1",
         "sequence-float32-1",
+        "cell-bfloat16-1",
+        "sequence-bfloat16-1",
     ]
 
 

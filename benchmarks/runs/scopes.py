@@ -69,8 +69,9 @@ CUDA = Scope(
 SWEEP = Scope(
     "sweep",
     "eager and ours over batches of 1 to 256 and sizes of 16 to 1024, odd ones too, as heat maps; "
-    "float32 on one thread, about six minutes",
+    "float32 and bfloat16 on one thread, about twelve minutes",
     whole="sweep",
+    dtypes=("float32", "bfloat16"),
     seconds=0.1,
 )
 OF_CELLS = Scope(

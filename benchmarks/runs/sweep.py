@@ -31,10 +31,10 @@ LINES_OF_AXES = 4
 
 @dataclass(frozen=True)
 class Map:
-    """The rows of one op and kind of work.
+    """The rows of one op, dtype and kind of work.
 
     Attributes:
-        title: op and work.
+        title: the three.
         sizes: F x S of each column.
         batches: B of each line.
         speeds: of ours against eager, by batch and size.
@@ -84,19 +84,20 @@ def verdicts(run: Run) -> list[str]:
 
 
 def maps(run: Run) -> list[Map]:
-    """A heat map for each op and kind of work."""
-    groups: dict[tuple[str, str], dict[tuple[int, str], Figure]] = {}
+    """A heat map for each op, dtype and kind of work."""
+    groups: dict[tuple[str, str, str], dict[tuple[int, str], Figure]] = {}
     for row, figure in speeds(run):
         batch, features, state = row.case.split("x")[-3:]
-        groups.setdefault((row.op, row.work), {})[int(batch), f"{features} x {state}"] = figure
+        group = groups.setdefault((row.op, row.dtype, row.work), {})
+        group[int(batch), f"{features} x {state}"] = figure
     return [
         Map(
-            f"{op}, {work}",
+            f"{op}, {dtype}, {work}",
             tuple(dict.fromkeys(size for _, size in found)),
             tuple(sorted({batch for batch, _ in found})),
             found,
         )
-        for (op, work), found in groups.items()
+        for (op, dtype, work), found in groups.items()
     ]
 
 
@@ -117,7 +118,7 @@ def plot_of(of: Map) -> Plot:
     """The heat map, every figure written in its square."""
     late = sum(is_behind(figure) for figure in of.speeds.values())
     words = (
-        f"{of.title}, float32, one thread: times as fast as eager by batch and F x S; "
+        f"{of.title}, one thread: times as fast as eager by batch and F x S; "
         f"{late} of {len(of.speeds)} behind by more than the noise."
     )
     return plot(_draw(of), len(of.batches) + LINES_OF_AXES, words)
