@@ -1,12 +1,12 @@
 // Memory for the length of one call, aligned for the widest vector.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
-#include <utility>
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <sys/mman.h>
@@ -76,14 +76,16 @@ class Budget {
   static inline std::atomic<std::size_t> kept_{0};
 };
 
+// The blocks that a thread keeps, the one that came back last at the end: where there is no room
+// for one more, the first goes, so that a thread whose work changes its sizes keeps those it has
+// now.
 class Pool {
  public:
   Pool() = default;
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   ~Pool() {
-    Budget::release(kept_bytes_);
-    for (const Block& block : kept_) free_block(block);
+    while (count_ > 0) free_block(remove(0));
   }
 
   static Pool& of_this_thread() {
@@ -94,33 +96,44 @@ class Pool {
   // The smallest kept block that fits and is not twice too large, else a new one.
   Block take(std::size_t bytes) {
     if (bytes == 0) return {};
-    Block* best = nullptr;
-    for (Block& block : kept_) {
-      const bool fits = block.bytes >= bytes && block.bytes / 2 <= bytes;
-      if (fits && (!best || block.bytes < best->bytes)) best = &block;
+    std::size_t best = count_;
+    for (std::size_t i = 0; i < count_; ++i) {
+      const bool fits = kept_[i].bytes >= bytes && kept_[i].bytes / 2 <= bytes;
+      if (fits && (best == count_ || kept_[i].bytes < kept_[best].bytes)) best = i;
     }
-    if (!best) return allocate(bytes);
-    kept_bytes_ -= best->bytes;
-    Budget::release(best->bytes);
-    return std::exchange(*best, Block{});
+    return best == count_ ? allocate(bytes) : remove(best);
   }
 
-  void give_back(Block block) {
+  void give_back(const Block& block) {
     if (!block.memory) return;
-    if (kept_bytes_ + block.bytes <= kKeptBytes) {
-      for (Block& place : kept_) {
-        if (place.memory) continue;
-        if (!Budget::reserve(block.bytes)) break;
-        kept_bytes_ += block.bytes;
-        place = block;
-        return;
-      }
+    while (!keep(block)) {
+      if (count_ == 0) return free_block(block);
+      free_block(remove(0));
     }
-    free_block(block);
   }
 
  private:
+  bool keep(const Block& block) {
+    if (count_ == kept_.size() || kept_bytes_ + block.bytes > kKeptBytes ||
+        !Budget::reserve(block.bytes)) {
+      return false;
+    }
+    kept_bytes_ += block.bytes;
+    kept_[count_++] = block;
+    return true;
+  }
+
+  Block remove(std::size_t at) {
+    const Block block = kept_[at];
+    std::copy(kept_.begin() + at + 1, kept_.begin() + count_, kept_.begin() + at);
+    --count_;
+    kept_bytes_ -= block.bytes;
+    Budget::release(block.bytes);
+    return block;
+  }
+
   std::array<Block, 8> kept_;
+  std::size_t count_ = 0;
   std::size_t kept_bytes_ = 0;
 };
 

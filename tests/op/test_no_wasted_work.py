@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import mmap
+import resource
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,3 +192,26 @@ def test_no_memory_is_kept_for_each_call(op: str) -> None:
         call()
     kept = (resident_pages() - before) * mmap.PAGESIZE
     assert kept < calls << 19, f"{kept / calls:.0f} bytes for a call"
+
+
+def page_faults() -> int:
+    """So far, of this process, that needed no reading."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it counts page faults")
+def test_other_sizes_before_cost_no_page_faults() -> None:
+    """A thread keeps the room of its last calls, not that of its first ones."""
+    wide = cases.Case("wide", 1, 256, 512, steps=4)  # its packed weights take 3 MiB
+    arguments = wide.arguments()
+    for batch, state in itertools.product((1, 3, 8, 37, 256), (16, 33, 128, 256)):
+        case = cases.Case("other", batch, 32, state, steps=4)
+        leaves = case.arguments().leaves()
+        outputs = case.function(*leaves, backend="fused")
+        torch.autograd.grad(cases.loss(outputs), leaves.tensors())
+    for _ in range(4):
+        wide.function(*arguments, backend="fused")
+    before, calls = page_faults(), 8
+    for _ in range(calls):
+        wide.function(*arguments, backend="fused")
+    assert (page_faults() - before) * mmap.PAGESIZE < calls << 18
