@@ -70,6 +70,10 @@ class Budget {
     release(bytes);
     return false;
   }
+  static std::size_t left() {
+    const std::size_t kept = kept_.load(std::memory_order_relaxed);
+    return kept < kKeptBytesOfAll ? kKeptBytesOfAll - kept : 0;
+  }
   static void release(std::size_t bytes) { kept_.fetch_sub(bytes, std::memory_order_relaxed); }
 
  private:
@@ -106,6 +110,10 @@ class Pool {
 
   void give_back(const Block& block) {
     if (!block.memory) return;
+    // No block goes for one that has no room beside none.
+    if (block.bytes > kKeptBytes || block.bytes > kept_bytes_ + Budget::left()) {
+      return free_block(block);
+    }
     while (!keep(block)) {
       if (count_ == 0) return free_block(block);
       free_block(remove(0));

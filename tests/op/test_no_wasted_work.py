@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import mmap
-import resource
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,22 +197,54 @@ def test_no_memory_is_kept_for_each_call(op: str) -> None:
 
 def page_faults() -> int:
     """So far, of this process, that needed no reading."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[7])
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it counts page faults")
+def bytes_faulted_in(call: Callable[[], object], before_each: Callable[[], object]) -> float:
+    """In a call, once it has been made a few times."""
+    faults, calls = 0, 8
+    for index in range(-4, calls):
+        before_each()
+        before = page_faults()
+        call()
+        faults += page_faults() - before if index >= 0 else 0
+    return faults * mmap.PAGESIZE / calls
+
+
+WIDE = cases.Case("wide", 1, 256, 512, steps=4)  # its packed weights take 3 MiB
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it reads /proc")
 def test_other_sizes_before_cost_no_page_faults() -> None:
     """A thread keeps the room of its last calls, not that of its first ones."""
-    wide = cases.Case("wide", 1, 256, 512, steps=4)  # its packed weights take 3 MiB
-    arguments = wide.arguments()
+    arguments = WIDE.arguments()
     for batch, state in itertools.product((1, 3, 8, 37, 256), (16, 33, 128, 256)):
         case = cases.Case("other", batch, 32, state, steps=4)
         leaves = case.arguments().leaves()
         outputs = case.function(*leaves, backend="fused")
         torch.autograd.grad(cases.loss(outputs), leaves.tensors())
-    for _ in range(4):
-        wide.function(*arguments, backend="fused")
-    before, calls = page_faults(), 8
-    for _ in range(calls):
-        wide.function(*arguments, backend="fused")
-    assert (page_faults() - before) * mmap.PAGESIZE < calls << 18
+    assert bytes_faulted_in(lambda: WIDE.function(*arguments, backend="fused"), int) < 1 << 18
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it reads /proc")
+@pytest.mark.parametrize(("others", "state"), [(0, 2048), (2, 1408)])
+def test_room_that_cannot_be_kept_costs_other_calls_no_page_faults(others: int, state: int) -> None:
+    """Too large to keep, or too large beside what other threads keep."""
+    arguments = WIDE.arguments()
+    large = cases.Case("large", 1, 1, state, steps=4)  # packed, 22 or 48 MiB
+    of_large = large.arguments()
+    all_here = threading.Barrier(others + 1)
+
+    def keep_room() -> None:
+        large.function(*of_large, backend="fused")
+        all_here.wait(60)
+
+    with ThreadPoolExecutor(max(others, 1)) as threads:
+        for _ in range(others):
+            threads.submit(keep_room)
+        all_here.wait(60)
+        faulted_in = bytes_faulted_in(
+            lambda: WIDE.function(*arguments, backend="fused"),
+            lambda: large.function(*of_large, backend="fused"),
+        )
+    assert faulted_in < 1 << 18
