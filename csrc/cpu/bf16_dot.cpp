@@ -40,7 +40,15 @@ LLTM_DOT_TARGET inline Pairs broadcast_pair(int32_t pair) { return (Pairs)_mm512
 LLTM_DOT_TARGET inline Sums add_dot(Sums sums, Pairs a, Pairs b) {
   return _mm512_dpbf16_ps(sums, a, b);
 }
-LLTM_DOT_TARGET inline float sum_of_lanes(Sums sums) { return _mm512_reduce_add_ps(sums); }
+// By halves, the first of them through memory: what GCC 12 has for it is full of warnings.
+LLTM_DOT_TARGET inline float sum_of_lanes(Sums sums) {
+  float lanes[kRows];
+  store_sums(lanes, sums);
+  const __m256 eight = _mm256_loadu_ps(lanes) + _mm256_loadu_ps(lanes + 8);
+  const __m128 four = _mm256_castps256_ps128(eight) + _mm256_extractf128_ps(eight, 1);
+  const __m128 two = four + _mm_movehl_ps(four, four);
+  return two[0] + two[1];
+}
 LLTM_DOT_TARGET inline void store_narrow(BFloat16* to, Sums sums) {
   const __m256bh narrow = _mm512_cvtneps_pbh(sums);
   std::memcpy(to, &narrow, sizeof narrow);
@@ -185,9 +193,10 @@ template <int Rows, int Columns>
 LLTM_DOT_TARGET void multiply_vectors(const RowProduct& of, int64_t row, int64_t column) {
   Lines<Rows> x;
   Lines<Columns> w;  // the last one again for those that there are not
-  const int64_t last = of.columns - 1;
 #pragma GCC unroll 8
-  for (int j = 0; j < Columns; ++j) w[j] = of.w + std::min(column + j, last) * of.w_stride;
+  for (int j = 0; j < Columns; ++j) {
+    w[j] = of.w + std::min(column + j, of.columns - 1) * of.w_stride;
+  }
   AllSums<Rows, Columns> sums;
 #pragma GCC unroll 4
   for (int i = 0; i < Rows; ++i) {
@@ -204,12 +213,12 @@ LLTM_DOT_TARGET void multiply_vectors(const RowProduct& of, int64_t row, int64_t
     const Rest<Columns> rest_w(w, k, of.depth - k);
     add_vectors<Rows, Columns>(sums, rest_x.lines, rest_w.lines, 0);
   }
-  float* c = of.c + row * of.c_row_stride + column;
 #pragma GCC unroll 4
   for (int i = 0; i < Rows; ++i) {
+    float* c = of.c + (row + i) * of.c_row_stride + column;
 #pragma GCC unroll 8
     for (int j = 0; j < Columns; ++j) {
-      if (column + j <= last) c[i * of.c_row_stride + j] = sum_of_lanes(sums[i][j]);
+      if (column + j < of.columns) c[j] = sum_of_lanes(sums[i][j]);
     }
   }
 }

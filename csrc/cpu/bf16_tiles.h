@@ -49,8 +49,8 @@ struct Product {
 
 // c[row][column] = the dot product of a row of x and a row of w, of any depth.
 struct RowProduct {
-  int64_t rows;  // of x
-  int64_t columns;
+  int64_t rows;     // of x
+  int64_t columns;  // rows of w
   int64_t depth;
   const BFloat16* x;
   int64_t x_stride;
