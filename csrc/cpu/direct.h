@@ -296,7 +296,7 @@ struct DotSums {
 };
 
 // A vector of states of some rows.
-template <int kGates, int Rows, class T>
+template <int kGates, int64_t Rows, class T>
 using DotResults = compute_t<T>[Rows][kGates][kWidth<T>];
 
 // `States` states from `state` on, to z[row][gate][at].
@@ -328,6 +328,19 @@ void dot_products(const DirectProduct<T>& args, int64_t row, int64_t state,
   }
 }
 
+// The gates of the first rows of a result.
+template <class Gates, class T, int64_t Rows, class Lanes>
+LLTM_INLINE void finish_dots(const GatesForward<T>& gates, int64_t row, int64_t rows,
+                             int64_t column, const DotResults<Gates::kGates, Rows, T>& sums,
+                             Lanes lanes) {
+  for (int64_t i = 0; i < rows; ++i) {
+    vector_t<T> z[Gates::kPre];
+#pragma GCC unroll 16
+    for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(sums[i][gate]);
+    finish_forward<Gates>(gates, row + i, column, z, lanes);
+  }
+}
+
 template <class Gates, class T>
 struct FewRows {
   const CellForward<T, T>& args;
@@ -349,12 +362,7 @@ struct FewRows {
     for (int at = 0; at < count; at += states) {
       dot_products<states, Rows, Gates::kGates>(args.product, row, column + at, sums, at);
     }
-    for (int i = 0; i < Rows; ++i) {
-      vector_t<T> z[Gates::kPre];
-#pragma GCC unroll 16
-      for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(sums[i][gate]);
-      finish_forward<Gates>(args.gates, row + i, column, z, lanes);
-    }
+    finish_dots<Gates>(args.gates, row, Rows, column, sums, lanes);
   }
 };
 

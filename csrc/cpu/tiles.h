@@ -228,51 +228,6 @@ void tiled_product(const MixedProduct<BFloat16>& args, int64_t begin, int64_t en
   Engine::end();
 }
 
-// A cell of few rows ------------------------------------------------------------------------------
-
-// Up to here, on an AMD Zen 4.
-constexpr int64_t kMaxDottedRows = 16;
-
-// As FewRows, by dot products of pairs: processors with tile instructions have those, too.
-template <class Gates>
-struct FewDottedRows {
-  static constexpr int64_t kBlock = 4;
-  const CellForward<BFloat16, BFloat16>& args;
-
-  template <class Lanes>
-  void run(int64_t column, Lanes lanes) const {
-    for (int64_t row = 0; row < args.gates.rows; row += kBlock) {
-      run_block(row, at_most(kBlock, args.gates.rows - row), column, lanes);
-    }
-  }
-
-  template <class Lanes>
-  void run_block(int64_t row, int64_t rows, int64_t column, Lanes lanes) const {
-    alignas(kVectorBytes) float sums[kBlock][Gates::kGates][bf16::kRows] = {};
-    const DirectProduct<BFloat16>& of = args.product;
-    for (int64_t gate = 0; gate < Gates::kGates; ++gate) {
-      bf16::DotProducts::multiply_along(
-          {rows, at_most(bf16::kRows, args.gates.state - column), of.depth,
-           of.x + row * of.x_stride, of.x_stride,
-           of.weights + (gate * of.gate_rows + column) * of.weights_stride, of.weights_stride,
-           sums[0][gate], Gates::kGates * bf16::kRows});
-    }
-    for (int64_t i = 0; i < rows; ++i) {
-      VFloat z[Gates::kPre] = {};
-#pragma GCC unroll 16
-      for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(sums[i][gate]);
-      finish_forward<Gates>(args.gates, row + i, column, z, lanes);
-    }
-  }
-};
-
-template <class Gates>
-void cell_few_dotted(const CellForward<BFloat16, BFloat16>& args, int64_t begin, int64_t end) {
-  for_each_column_vector<BFloat16>(begin * bf16::kRows,
-                                   at_most(end * bf16::kRows, args.gates.state),
-                                   FewDottedRows<Gates>{args});
-}
-
 // Steps of a sequence -----------------------------------------------------------------------------
 
 // packed[panel][depth tile][gate], a panel of one tile of states

@@ -7,9 +7,8 @@
 
 #include "../contract.h"
 #include "dispatch.h"
-#include "memory.h"
 #include "parallel.h"
-#include "tiles.h"
+#include "stream_tiles.h"
 #include "widened.h"
 
 namespace lltm {
@@ -33,27 +32,6 @@ void pack_share(const cpu::Pack<T>& args) {
             args.packed + packed_elements(args.state, args.columns), cpu::compute_t<T>(0));
 }
 
-// Where the processor multiplies tiles, the weights are packed for them, in the memory that panels
-// of floats have elsewhere: what is packed has one size and type on every processor. A row that is
-// short of half a tile would not fit.
-template <class T>
-bool is_stream_tiled(const CellSizes& sizes) {
-  return has_tiles<T>(sizes) && 2 * sizes.width() >= cpu::kTileDepth;
-}
-
-// [3S, S + F] -> panels of tiles, and zeros in the memory that is left
-template <class Api>
-void pack_stream_tiles(const CellSizes& sizes, const cpu::BFloat16* weights, float* packed) {
-  const int64_t width = sizes.width(), panels = tiled_panels(sizes.state, cpu::kTiledForwardStates);
-  const int64_t columns = Cell::kGates * cpu::kTiledForwardStates;
-  auto* tiles = reinterpret_cast<cpu::BFloat16*>(packed);
-  run<Api>(cpu::kernels().tiles.pack_forward,
-           cpu::TilePack{weights, width, sizes.state, width, tiles}, panels, columns * width,
-           kGrainElements);
-  const int64_t written = panels * columns * round_up(width, cpu::kTileDepth);
-  clear_values(tiles + written, 2 * packed_elements(sizes.state, width) - written);
-}
-
 // [3S, S + F] -> the state's share packed, then the input's; in the compute type
 template <class Api, class Tensor = typename Api::Tensor>
 Tensor pack_cpu(const Tensor& weights_) {
@@ -68,28 +46,15 @@ Tensor pack_cpu(const Tensor& weights_) {
     C* packed = Api::template mutable_data<C>(*result);
     const T* from = Api::template data<T>(weights);
     if constexpr (kTiles<T>) {
-      if (is_stream_tiled<T>(sizes)) return pack_stream_tiles<Api>(sizes, from, packed);
+      if (is_stream_tiled<T>(sizes)) {
+        return pack_stream_tiles<Api>(sizes, from, packed, packed_elements(state, width));
+      }
     }
     pack_share<T>({from, width, state, state, state, packed});
     pack_share<T>(
         {from + state, width, state, state, features, packed + packed_elements(state, state)});
   });
   return *result;
-}
-
-// The gates after one product of [h, x], by tiles.
-template <class Api>
-void tiled_stream_step(const CellSizes& sizes, const cpu::BFloat16* input, const float* packed,
-                       const cpu::GatesForward<cpu::BFloat16>& gates) {
-  const int64_t width = sizes.width();
-  const Scratch<cpu::BFloat16> joined(sizes.batch * width);
-  concatenate(gates.old_state[0], input, sizes, joined.data());
-  const TileOperand operand(sizes.batch, width);
-  const cpu::TiledForward step{gates, operand.of(joined.data()), operand.stride(),
-                               reinterpret_cast<const cpu::BFloat16*>(packed)};
-  run<Api>(cpu::kernels().tiles.step_forward, step,
-           tiled_panels(sizes.state, cpu::kTiledForwardStates),
-           2 * sizes.batch * width * Cell::kGates * cpu::kTiledForwardStates, kTiledGrainFlops);
 }
 
 // The gates after the products of h and of x, by vectors.
