@@ -136,6 +136,7 @@ def test_the_page_holds_tables_plots_and_the_way_to_the_matrix() -> None:
     assert 'href="../matrix/index.html"' in html
     assert "2.00 ±0.00" in html
     assert html.count("data:image/svg+xml") == 2  # one plot, wide and narrow
+    assert f"Made on 2 January 2026, 03:04 UTC, on {ZEN4.title} (" in html
     assert "Build matrix" not in page.render(run, None, matrix=None)
 
 

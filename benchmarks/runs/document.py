@@ -188,7 +188,7 @@ def _lines(run: Run, level: str) -> Iterator[str]:
     yield f"{level} Targets"
     yield ""
     cells = [tables.target_cells(outcome) for outcome in targets.outcomes(run)]
-    yield from _table((*tables.TARGET_HEADINGS[:-1], "verdict"), cells)
+    yield from _table(tables.TARGET_HEADINGS, cells)
     yield ""
     yield tables.legend(run)
     for section in tables.sections(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ def render(run: Run, comparison: Comparison | None, *, matrix: str | None) -> st
         .get_template("page.html")
         .render(
             run=run,
+            made=page.in_words(datetime.datetime.fromisoformat(run.made)),
             hardware=list(document.hardware(run)),
             sections=list(tables.sections(run)),
             plots=[plot for _, plot in plots.speed(run)],
@@ -48,6 +50,7 @@ def render_sweep(run: Run) -> str:
         .get_template("sweep.html")
         .render(
             run=run,
+            made=page.in_words(datetime.datetime.fromisoformat(run.made)),
             hardware=list(document.hardware(run)),
             verdicts=sweep.verdicts(run),
             plots=[sweep.plot_of(each) for each in sweep.maps(run)],

@@ -203,7 +203,7 @@ CUDA_COLUMNS: dict[str, Callable[[Row, Entry], str]] = {
     "saved": _saved,
     "peak": _peak,
 }
-TARGET_HEADINGS = ("work", "figure", "target", "worst", "in", "good", "")
+TARGET_HEADINGS = ("work", "figure", "target", "worst", "in", "good", "verdict")
 STYLES = {"ahead": "green", "behind": "bold red", "": ""}
 
 

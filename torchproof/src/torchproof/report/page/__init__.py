@@ -98,6 +98,11 @@ def artifacts(results: Iterable[Result]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def in_words(moment: datetime.datetime) -> str:
+    """A moment of UTC, for a reader."""
+    return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
+
+
 def environment(folder: Path = HERE) -> Environment:
     """The templates of a folder, which may include those of this one."""
     return Environment(
@@ -120,7 +125,7 @@ def render(
         .get_template("page.html")
         .render(
             tier=tier,
-            made=datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y, %H:%M UTC"),
+            made=in_words(datetime.datetime.now(datetime.timezone.utc)),
             results=results,
             counts=Counter(result.status for result in results),
             among_passed={
