@@ -132,6 +132,8 @@ def test_a_tier_that_passed_is_recorded_for_this_processor(
     assert record.processor == MACHINE.processor
     assert set(record.tiers) == {"local", "pr"}
     assert {proof.commit for proof in record.tiers.values()} == {"0123456789abcdef"}
+    page = (proven.parent / "index.html").read_text(encoding="utf-8")
+    assert page.count("0123456, ") == 2  # both tiers
 
 
 def test_a_part_of_a_tier_records_its_rows_and_not_the_tier(

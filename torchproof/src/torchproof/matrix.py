@@ -233,6 +233,7 @@ def record(
     except proofs.Unrecordable as error:
         terminal.print_error(console, error)
         return 1
+    run_report.write(BUILD, chosen.tier, results)  # again, for it shows the records
     console.print(f"recorded: {shown(file)}; `torchproof run --write` makes README.md of it")
     return 0
 
