@@ -106,6 +106,9 @@ def _targets(matrix: Matrix, records: Sequence[Record]) -> Iterator[str]:
                 if getattr(row, kind) == name
             ]
             yield f"| {name} | {_passed(matrix, found)} |"
+    if matrix.levels:
+        yield ""
+        yield "A level: rows were held to it; a processor without more runs all its rows at it."
 
 
 def _passed(matrix: Matrix, found: Sequence[tuple[str, ProvenRow]]) -> str:
