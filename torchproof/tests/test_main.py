@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import shutil
 import subprocess
@@ -113,11 +114,14 @@ def proven(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "proofs"
 
 
-def comes_to(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
-    """Let every row come to that, without running it."""
+def comes_to(monkeypatch: pytest.MonkeyPatch, *statuses: str) -> None:
+    """Let the rows come to these in turn, without running them."""
 
     def run_rows(matrix: object, machine: object, placed: tuple[Placed, ...], *_: object) -> object:
-        return tuple(dataclasses.replace(results.begin(p.row), status=status) for p in placed)
+        return tuple(
+            dataclasses.replace(results.begin(p.row), status=status)
+            for p, status in zip(placed, itertools.cycle(statuses), strict=False)
+        )
 
     monkeypatch.setattr(tool, "run_rows", run_rows)
 
@@ -155,6 +159,15 @@ def test_a_tier_with_a_failed_row_is_not_recorded(
     assert tool.main(["--record"]) == 1
     assert "rows failed, so nothing is recorded" in " ".join(capsys.readouterr().out.split())
     assert not proven.exists()
+
+
+def test_a_record_leaves_a_strict_run_with_a_row_not_run_failed(
+    proven: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comes_to(monkeypatch, results.PASSED, results.NOT_RUN)
+    assert tool.main(["--record"]) == 0
+    assert tool.main(["--record", "--strict"]) == 1
+    assert proofs.read_all()
 
 
 def test_without_record_nothing_is_recorded(proven: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,8 +117,9 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(came, int):
             return came
         results = came
+    recorded = commit is None or record(results, machine, commit, chosen, console)
     code = conclude(results, chosen, console)
-    return code if commit is None else record(results, machine, commit, chosen, console)
+    return code if recorded else 1
 
 
 def chosen_rows(
@@ -223,8 +224,8 @@ def record(
     commit: str,
     chosen: argparse.Namespace,
     console: Console,
-) -> int:
-    """Keep what has passed; the exit code."""
+) -> bool:
+    """Keep what has passed, for the report shows it; whether it could be."""
     try:
         if proofs.clean_commit() != commit:
             raise proofs.Unrecordable("--record: the tree moved to another commit meanwhile")
@@ -232,10 +233,9 @@ def record(
         file = proofs.record(chosen.tier, results, machine.processor, commit, whole=whole)
     except proofs.Unrecordable as error:
         terminal.print_error(console, error)
-        return 1
-    run_report.write(BUILD, chosen.tier, results)  # again, for it shows the records
+        return False
     console.print(f"recorded: {shown(file)}; `torchproof run --write` makes README.md of it")
-    return 0
+    return True
 
 
 def different_builds(results: Iterable[Result]) -> list[str]:
