@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,6 @@ def render(run: Run, comparison: Comparison | None, *, matrix: str | None) -> st
         .get_template("page.html")
         .render(
             run=run,
-            made=page.in_words(datetime.datetime.fromisoformat(run.made)),
             hardware=list(document.hardware(run)),
             sections=list(tables.sections(run)),
             plots=[plot for _, plot in plots.speed(run)],
@@ -50,7 +48,6 @@ def render_sweep(run: Run) -> str:
         .get_template("sweep.html")
         .render(
             run=run,
-            made=page.in_words(datetime.datetime.fromisoformat(run.made)),
             hardware=list(document.hardware(run)),
             verdicts=sweep.verdicts(run),
             plots=[sweep.plot_of(each) for each in sweep.maps(run)],

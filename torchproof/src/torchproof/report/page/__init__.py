@@ -98,20 +98,23 @@ def artifacts(results: Iterable[Result]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def in_words(moment: datetime.datetime) -> str:
-    """A moment of UTC, for a reader."""
+def in_words(iso: str) -> str:
+    """A moment of UTC that is written as ISO 8601, for a reader."""
+    moment = datetime.datetime.fromisoformat(iso)
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
 
 
 def environment(folder: Path = HERE) -> Environment:
-    """The templates of a folder, which may include those of this one."""
-    return Environment(
+    """The templates of a folder, which may include those of this one; a filter, `in_words`."""
+    templates = Environment(
         loader=FileSystemLoader([folder, HERE]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.filters["in_words"] = in_words
+    return templates
 
 
 def render(
@@ -125,7 +128,7 @@ def render(
         .get_template("page.html")
         .render(
             tier=tier,
-            made=in_words(datetime.datetime.now(datetime.timezone.utc)),
+            made=datetime.datetime.now(datetime.timezone.utc).isoformat(),
             results=results,
             counts=Counter(result.status for result in results),
             among_passed={
