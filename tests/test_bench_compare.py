@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -155,7 +154,7 @@ def test_rows_only_the_stored_run_has_are_told() -> None:
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(scopes, "BUILD", tmp_path)
     path = tmp_path / "stored.json"
-    path.write_text(json.dumps(STORED.to_json()), encoding="utf-8")
+    path.write_text(STORED.to_text(), encoding="utf-8")
     return path
 
 
@@ -189,16 +188,16 @@ def test_a_wrong_result_makes_the_command_fail(
     assert bench(monkeypatch, STORED, "--compare", str(stored), right=False) == 1
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]"])
+@pytest.mark.parametrize("content", [None, b"{", b"[]", b"\xff"])
 def test_a_stored_run_that_is_none_is_refused_before_anything_runs(
-    content: str | None,
+    content: bytes | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "bad.json"
     if content is not None:
-        path.write_text(content, encoding="utf-8")
+        path.write_bytes(content)
 
     def never(*_: object) -> None:
         raise AssertionError("measured although the comparison cannot be made")
@@ -268,7 +267,7 @@ def test_a_record_is_kept_for_each_processor_and_the_worst_is_named(docs: Path) 
 def test_a_record_not_made_into_pages_is_found(docs: Path) -> None:
     document.store(on(ZEN4, 3.0))
     assert document.check() == ()
-    (docs / "amd-zen-4.json").write_text(json.dumps(on(ZEN4, 1.5).to_json()))
+    (docs / "amd-zen-4.json").write_text(on(ZEN4, 1.5).to_text())
     assert [line.partition(":")[0] for line in document.check()] == [
         "benchmarks/amd-zen-4.md",
         "benchmarks.md",

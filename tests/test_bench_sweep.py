@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -83,7 +82,7 @@ def test_it_is_kept_beside_the_records_not_among_them(
     monkeypatch.setattr(sweep, "FOLDER", tmp_path / "sweeps")
     sweep.store(RUN)
     (kept,) = (tmp_path / "sweeps").iterdir()
-    assert figures.from_json(json.loads(kept.read_text()), str(kept)) == RUN
+    assert figures.from_text(kept.read_text(), str(kept)) == RUN
 
 
 def test_it_is_not_compared_with_a_record(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchproof.config import ROOT
-from torchproof.files import write_atomically, write_json
+from torchproof.files import write_atomically
 from torchproof.machine import processor
 
 from benchmarks.runs import compare, document, figures, measure, page, plots, sweep, tables
@@ -165,13 +164,13 @@ def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool
 def report(run: Run, stored: Run | None, console: Console, folder: Path, *, as_json: bool) -> int:
     """Write the report and print it; 1 when something regressed."""
     comparison = compare.compare(run, stored) if stored else None
-    write_json(folder / "bench.json", run.to_json())
+    write_atomically(folder / "bench.json", run.to_text())
     matrix = os.path.relpath(MATRIX_REPORT, folder) if MATRIX_REPORT.is_file() else None
     write_atomically(folder / "index.html", page.render(run, comparison, matrix=matrix))
     for name, plot in plots.speed(run):
         write_atomically(folder / f"{name}.svg", plot.svg)
     if as_json:
-        print(json.dumps(run.to_json(), indent=1))
+        print(run.to_text(), end="")
     console.print(tables.table(run))
     if comparison:
         console.print(tables.comparison(comparison))
@@ -181,10 +180,10 @@ def report(run: Run, stored: Run | None, console: Console, folder: Path, *, as_j
 
 def report_sweep(run: Run, console: Console, folder: Path, *, as_json: bool) -> int:
     """Write the heat maps and print what is behind; 1 when anything is."""
-    write_json(folder / "bench.json", run.to_json())
+    write_atomically(folder / "bench.json", run.to_text())
     write_atomically(folder / "index.html", page.render_sweep(run))
     if as_json:
-        print(json.dumps(run.to_json(), indent=1))
+        print(run.to_text(), end="")
     console.print("\n".join(sweep.verdicts(run)))
     console.print(f"report: {folder / 'index.html'}, {folder / 'bench.json'}", soft_wrap=True)
     return 1 if sweep.behind(run) else 0

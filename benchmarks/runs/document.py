@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 from torchproof.config import ROOT
-from torchproof.files import write_atomically, write_json
+from torchproof.files import write_atomically
 
 from benchmarks.runs import picture, tables, targets
-from benchmarks.runs.figures import BenchError, from_json
+from benchmarks.runs.figures import BenchError, from_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,8 +54,8 @@ def read(file: Path) -> Run:
         BenchError: the file is missing or something else.
     """
     try:
-        return from_json(json.loads(file.read_text(encoding="utf-8")), str(file))
-    except (OSError, json.JSONDecodeError) as error:
+        return from_text(file.read_bytes(), str(file))
+    except OSError as error:
         raise BenchError(f"{file}: {error}; give a bench.json of an earlier run") from error
 
 
@@ -73,7 +73,7 @@ def store(run: Run) -> None:
     """Make a run the record of its processor, or of the GPU, and rebuild the pages."""
     file = CUDA if run.on_gpu else path(run.processor, of_cells=run.of_cells)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, run.to_json())
+    write_atomically(file, run.to_text())
     if run.on_gpu:
         text = PATH.read_text(encoding="utf-8")
         write_atomically(PATH, between(CUDA_MARKS, f"\n{markdown(run)}\n", text, PATH))

@@ -7,6 +7,7 @@ row's entrants are of the same round.
 from __future__ import annotations
 
 import dataclasses
+import json
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -79,8 +80,8 @@ class Entry:
         kind: OURS, STREAM, OTHER, LSTM or FLOOR.
         us: microseconds a call.
         speed: how many times faster than eager.
-        of_blas: its time in times of the bare matrix products.
-        of_fma: its time in times of the products at the peak rate.
+        of_blas: the time of ours in times of the bare matrix products.
+        of_fma: the time of ours in times of the products at the peak rate.
         saved_bytes: what autograd keeps for the backward pass; None in inference.
         high_water_bytes: the most that is held at one time; None for a floor.
         compile_seconds: until the first result, beyond a later one; None where it was not measured.
@@ -90,10 +91,10 @@ class Entry:
     kind: str
     us: Figure
     speed: Figure
-    of_blas: Figure | None
-    of_fma: Figure | None
-    saved_bytes: int | None
-    high_water_bytes: int | None
+    of_blas: Figure | None = None
+    of_fma: Figure | None = None
+    saved_bytes: int | None = None
+    high_water_bytes: int | None = None
     compile_seconds: float | None = None
 
 
@@ -166,22 +167,33 @@ class Run:
         """Whether the kernels are still those that were timed."""
         return self.kernels == kernels_hash()
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready values."""
-        return dataclasses.asdict(self)
+    def to_text(self) -> str:
+        """JSON, a line for each fact and each row, without what is None: records have hundreds."""
+        names = (field.name for field in dataclasses.fields(self) if field.name != "rows")
+        facts = ",\n".join(f'"{name}": {json.dumps(getattr(self, name))}' for name in names)
+        rows = ",\n".join(json.dumps(_known(row)) for row in self.rows)
+        return f'{{{facts},\n"rows": [\n{rows}\n]}}\n'
 
 
-def from_json(value: Any, source: str) -> Run:
-    """The run that `to_json` wrote.
+def _known(row: Row) -> dict[str, Any]:
+    """A row and its entries without the fields that are None."""
+    return dataclasses.asdict(
+        row, dict_factory=lambda pairs: {name: value for name, value in pairs if value is not None}
+    )
+
+
+def from_text(text: str | bytes, source: str) -> Run:
+    """The run that `to_text` wrote.
 
     Raises:
         BenchError: it is something else.
     """
     try:
+        value = json.loads(text)
         rows = tuple(_row_from_json(row) for row in value["rows"])
         run = Run(**{**value, "rows": rows})
         processor.from_json(run.hardware["processor"])
-    except (KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise BenchError(
             f"{source} is not a run of `nox -s bench` (its bench.json): {error!r}; store a new one"
         ) from error
@@ -192,8 +204,9 @@ def _row_from_json(value: Mapping[str, Any]) -> Row:
     entries = []
     for entry in value["entries"]:
         figures = {
-            name: Figure(**entry[name]) if entry[name] else None
+            name: Figure(**entry[name])
             for name in ("us", "speed", "of_blas", "of_fma")
+            if entry.get(name)
         }
         entries.append(Entry(**{**entry, **figures}))
     return Row(**{**value, "entries": tuple(entries)})
@@ -255,13 +268,14 @@ def _entry(
     own: Sequence[float],
     seconds: Mapping[str, Sequence[float]],
 ) -> Entry:
+    ours = info["kind"] == OURS
     return Entry(
         name=name,
         kind=info["kind"],
         us=Figure.of([1e6 * time for time in own]),
         speed=Figure.of(_over(seconds[EAGER], own)),
-        of_blas=Figure.of(_over(own, seconds[BLAS])) if BLAS in seconds else None,
-        of_fma=Figure.of(_over(own, seconds[FMA])) if FMA in seconds else None,
+        of_blas=Figure.of(_over(own, seconds[BLAS])) if ours and BLAS in seconds else None,
+        of_fma=Figure.of(_over(own, seconds[FMA])) if ours and FMA in seconds else None,
         saved_bytes=info.get("saved_bytes"),
         high_water_bytes=info.get("high_water_bytes"),
         compile_seconds=_rounded(compiling) if (compiling := info.get("compile_seconds")) else None,

@@ -7,7 +7,7 @@ from math import log2
 from typing import TYPE_CHECKING
 
 from matplotlib.colors import TwoSlopeNorm
-from torchproof.files import write_json
+from torchproof.files import write_atomically
 from torchproof.report.page.plots import Plot, plot
 
 from benchmarks.runs import document
@@ -49,7 +49,7 @@ class Map:
 def store(run: Run) -> None:
     """Keep a sweep as this processor's, beside its record."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    write_json(FOLDER / f"{run.processor.slug}.json", run.to_json())
+    write_atomically(FOLDER / f"{run.processor.slug}.json", run.to_text())
 
 
 def is_behind(figure: Figure) -> bool:
