@@ -264,6 +264,28 @@ def test_a_record_is_kept_for_each_processor_and_the_worst_is_named(docs: Path) 
     assert all(text.startswith("above") and text.endswith("below") for text in (page, readme))
 
 
+def test_the_dtypes_that_a_run_left_out_are_kept_of_the_same_kernels(docs: Path) -> None:
+    def of(dtype: str, speed: float, kernels: str) -> Run:
+        made = on(ZEN4, speed, kernels)
+        return dataclasses.replace(
+            made, rows=tuple(dataclasses.replace(row, dtype=dtype) for row in made.rows)
+        )
+
+    for made in (of("float32", 3.0, "new"), of("float16", 9.0, "new"), of("float16", 8.0, "new")):
+        document.store(made)
+    (record,) = document.records()
+    rows = of("float32", 3.0, "new").rows + of("float16", 8.0, "new").rows
+    assert record.rows == rows
+    document.store(of("float32", 3.5, "newer"))
+    assert document.records() == (of("float32", 3.5, "newer"),)
+
+
+def test_a_damaged_record_is_replaced(docs: Path) -> None:
+    (docs / "amd-zen-4.json").write_text("<<<<<<< ours")
+    document.store(on(ZEN4, 3.0))
+    assert document.records() == (on(ZEN4, 3.0),)
+
+
 def test_a_record_not_made_into_pages_is_found(docs: Path) -> None:
     document.store(on(ZEN4, 3.0))
     assert document.check() == ()

@@ -52,7 +52,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         help="leave out a dtype, such as float16 where eager takes seconds a call for want of "
-        "instructions; its rows count as not run",
+        "instructions; its rows are not run, and --write keeps those of the same kernels",
     )
     parser.add_argument(
         "--seconds",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from torchproof.config import ROOT
@@ -70,9 +71,14 @@ def _by_title(files: Iterable[Path]) -> tuple[Run, ...]:
 
 
 def store(run: Run) -> None:
-    """Make a run the record of its processor, or of the GPU, and rebuild the pages."""
+    """Make a run the record of its processor, or of the GPU, and rebuild the pages.
+
+    The dtypes that it left out are kept of a record of the same kernels, hardware and software.
+    """
     file = CUDA if run.on_gpu else path(run.processor, of_cells=run.of_cells)
     file.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(BenchError):  # there is no record yet, or none that can be read
+        run = run.with_dtypes_of(read(file))
     write_atomically(file, run.to_text())
     if run.on_gpu:
         text = PATH.read_text(encoding="utf-8")

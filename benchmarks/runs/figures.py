@@ -167,6 +167,15 @@ class Run:
         """Whether the kernels are still those that were timed."""
         return self.kernels == kernels_hash()
 
+    def with_dtypes_of(self, kept: Run) -> Run:
+        """Itself and the rows of dtypes that only a kept run of the same things has measured."""
+        same = ("kernels", "hardware", "software")
+        if any(getattr(self, name) != getattr(kept, name) for name in same):
+            return self
+        own = {row.dtype for row in self.rows}
+        rows = (*(row for row in kept.rows if row.dtype not in own), *self.rows)
+        return dataclasses.replace(self, rows=rows)
+
     def to_text(self) -> str:
         """JSON, a line for each fact and each row, without what is None: records have hundreds."""
         names = (field.name for field in dataclasses.fields(self) if field.name != "rows")
