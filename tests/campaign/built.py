@@ -31,10 +31,10 @@ def copy_sources(folder: Path) -> Path:
 
 
 def replace(path: Path, old: str, new: str) -> None:
-    """Plant a bug in a source."""
+    """Change a source, for instance by a bug."""
     text = path.read_text(encoding="utf-8")
     if old not in text:
-        raise SystemExit(f"{path.name} has no {old!r} to plant a bug in")
+        raise SystemExit(f"{path.name} has no {old!r} to replace")
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 

@@ -44,22 +44,29 @@ THREADS = (
 
 
 @dataclass(frozen=True)
-class Plant:
-    """A bug: what to replace in which source, which tests meet it, and what must be printed."""
+class Edit:
+    """What to replace in which source."""
 
     source: str
     old: str
     new: str
+
+
+@dataclass(frozen=True)
+class Plant(Edit):
+    """A bug, which tests meet it, and what must be printed."""
+
     test: str
     finding: str
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A sanitizer, the binding it is built into, and what runs under it."""
+    """A sanitizer, the binding and the changed sources it is built into, and what runs under it."""
 
     flags: str
     binding: str
+    edits: tuple[Edit, ...]
     runtimes: tuple[str, ...]
     tests: tuple[str, ...]
     plant: Plant
@@ -69,10 +76,16 @@ class Variant:
         return f"{self.flags.replace(',', '-')}-{self.binding}"
 
 
+SCRATCH = "csrc/host/scratch.h"
+GUARDED = (
+    Edit(SCRATCH, "kKeptBytes = std::size_t{32} << 20", "kKeptBytes = 0"),
+    Edit(SCRATCH, "kSystemBytes = std::size_t{1} << 20", "kSystemBytes = std::size_t{1} << 40"),
+)
+"""Every block anew, from malloc: the end of a kept one, or of one of the system, is not guarded."""
 OVERFLOW = Plant(
     "csrc/host/cell.h",
     "const Scratch<T> joined(batch * width);",
-    "const Scratch<T> joined(batch * width - 1);",
+    "{ const Scratch<T> kept(batch * width); }\n  const Scratch<T> joined(batch * width - 1);",
     "test_raw_ops",
     "AddressSanitizer: heap-buffer-overflow",
 )
@@ -84,16 +97,17 @@ NULL_COPY = Plant(
     "runtime error: null pointer passed as argument",
 )
 RACE = Plant(
-    "csrc/host/scratch.h",
-    "kept_.fetch_add(bytes, std::memory_order_relaxed) + bytes",
-    "[&] { static std::size_t plain = 0; return plain += bytes; }()",
+    SCRATCH,
+    "kept_.fetch_add(",
+    "[] { static int plain = 0; return ++plain; }(), kept_.fetch_add(",
     "test_concurrency",
     "ThreadSanitizer: data race",
 )
+ASAN = ("libasan.so", "libubsan.so")
 VARIANTS = (
-    Variant("address,undefined", "stable", ("libasan.so", "libubsan.so"), ADDRESS, OVERFLOW),
-    Variant("address,undefined", "native", ("libasan.so", "libubsan.so"), ADDRESS, NULL_COPY),
-    Variant("thread", "stable", ("libtsan.so",), THREADS, RACE),
+    Variant("address,undefined", "stable", GUARDED, ASAN, ADDRESS, OVERFLOW),
+    Variant("address,undefined", "native", GUARDED, ASAN, ADDRESS, NULL_COPY),
+    Variant("thread", "stable", (), ("libtsan.so",), THREADS, RACE),
 )
 
 
@@ -121,8 +135,8 @@ def environment(variant: Variant, site: Path) -> dict[str, str]:
 def build(variant: Variant, folder: Path, plant: Plant | None = None) -> Path:
     """Build into a folder; where its packages are."""
     tree = built.copy_sources(folder)
-    if plant:
-        built.replace(tree / plant.source, plant.old, plant.new)
+    for edit in (*variant.edits, *([plant] if plant else [])):
+        built.replace(tree / edit.source, edit.old, edit.new)
     flags = f"-fsanitize={variant.flags} -fno-sanitize-recover=all -fno-omit-frame-pointer"
     built.install(folder, variant.binding, flags, link=flags)
     return folder / "site"
