@@ -81,11 +81,14 @@ GUARDED = (
     Edit(SCRATCH, "kKeptBytes = std::size_t{32} << 20", "kKeptBytes = 0"),
     Edit(SCRATCH, "kSystemBytes = std::size_t{1} << 20", "kSystemBytes = std::size_t{1} << 40"),
 )
-"""Every block anew, from malloc: the end of a kept one, or of one of the system, is not guarded."""
+"""Every block comes from malloc: the end of a kept one, or of the system's, is not guarded."""
 OVERFLOW = Plant(
     "csrc/host/cell.h",
     "const Scratch<T> joined(batch * width);",
-    "{ const Scratch<T> kept(batch * width); }\n  const Scratch<T> joined(batch * width - 1);",
+    # A thread that keeps blocks has only larger ones then, whose end is further.
+    "const int64_t n = batch * width;"
+    "{ const Scratch<T> a(n), b(n), c(n), d(n), e(n), f(n), g(n), h(n); }"
+    "const Scratch<T> joined(n - 1);",
     "test_raw_ops",
     "AddressSanitizer: heap-buffer-overflow",
 )
