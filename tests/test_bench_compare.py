@@ -276,8 +276,15 @@ def test_the_dtypes_that_a_run_left_out_are_kept_of_the_same_kernels(docs: Path)
     (record,) = document.records()
     rows = of("float32", 3.0, "new").rows + of("float16", 8.0, "new").rows
     assert record.rows == rows
-    document.store(of("float32", 3.5, "newer"))
-    assert document.records() == (of("float32", 3.5, "newer"),)
+    other = of("float64", 3.5, "new")
+    for changed in (
+        of("float64", 3.5, "newer"),
+        dataclasses.replace(other, software={"torch": "2.14.0"}),
+        dataclasses.replace(other, hardware={**HARDWARE, "in_use": {}}),
+    ):
+        document.store(of("float32", 3.0, "new"))
+        document.store(changed)
+        assert document.records() == (changed,)
 
 
 def test_a_damaged_record_is_replaced(docs: Path) -> None:

@@ -72,6 +72,7 @@ def test_the_floors_and_the_scaled_lstm_stand_beside() -> None:
     assert stable.of_blas == Figure(2.0, 0.0)
     assert stable.of_fma == Figure(4.0, 0.0)
     assert scaled.speed == Figure(1.3333, 0.0)
+    assert scaled.of_blas is None
     assert row.best_other.name in ("eager", "torchscript")
 
 
