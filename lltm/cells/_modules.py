@@ -62,6 +62,17 @@ def _check_states(name: str, cell: Definition, states: object, shape: Sequence_[
             )
 
 
+def _check_reset(reset: object, shape: torch.Size) -> None:
+    """Raise TypeError for what is no tensor, RuntimeError for another shape than the input's."""
+    if not isinstance(reset, Tensor):
+        raise TypeError(f"reset must be a Tensor, got {type(reset).__name__}")
+    if reset.shape != shape:
+        raise RuntimeError(
+            f"reset must have the shape of input without its features, {list(shape)}, got "
+            f"{list(reset.shape)}"
+        )
+
+
 def _owned(states: Tensor) -> States:
     """Tensors of their own: views of one can neither be detached nor written in place."""
     return tuple(_unbind_copy(states))
@@ -363,11 +374,8 @@ class Sequence(nn.Module):
                 f"input must have shape {batch}, or [T, F] unbatched, got {list(input.shape)}"
             )
         self._check_features(input)
-        if reset is not None and reset.shape != input.shape[:-1]:
-            raise RuntimeError(
-                f"reset must have the shape of input without its features, "
-                f"{list(input.shape[:-1])}, got {list(reset.shape)}"
-            )
+        if reset is not None:
+            _check_reset(reset, input.shape[:-1])
         transposed = batched and self.batch_first
         if transposed:
             input = input.transpose(0, 1)

@@ -669,6 +669,11 @@ def test_no_steps_and_no_rows() -> None:
             "reset must have the shape of input without its features, [4, 2], got [2, 4]",
         ),
         (
+            lambda rnn: rnn(torch.randn(4, 2, 3), reset=[[True, False]] * 4),
+            TypeError,
+            "reset must be a Tensor, got list",
+        ),
+        (
             lambda rnn: rnn(torch.randn(4, 2, 3), reset=torch.zeros(4, 2)),
             RuntimeError,
             "reset must be bool of shape [T, B] = [4, 2], got torch.float32 [4, 2]",
