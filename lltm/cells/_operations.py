@@ -131,7 +131,26 @@ _SIGN = (  # torch.sign(nan) is nan
     "Math::select({self} > Scalar(0), V{{}} + Scalar(1), "
     "Math::select({self} < Scalar(0), V{{}} - Scalar(1), {self} * Scalar(0)))"
 )
-_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_OF_MASKS = {
+    aten.logical_and.default: "{self} & {other}",
+    aten.logical_or.default: "{self} | {other}",
+    aten.logical_not.default: "!{self}",
+    aten.bitwise_and.Tensor: "{self} & {other}",
+    aten.bitwise_or.Tensor: "{self} | {other}",
+    aten.bitwise_not.default: "!{self}",
+}
+_COMPARISONS = {
+    getattr(getattr(aten, name), overload): f"{{self}} {operator} {{other}}"
+    for name, operator in {
+        "eq": "==",
+        "ne": "!=",
+        "lt": "<",
+        "le": "<=",
+        "gt": ">",
+        "ge": ">=",
+    }.items()
+    for overload in ("Tensor", "Scalar")
+}
 
 TABLE: dict[Any, Text] = {
     aten.add.Tensor: _scaled("+", "self", "other"),
@@ -155,7 +174,7 @@ TABLE: dict[Any, Text] = {
     aten.full.default: _filled,
     aten.fill.Scalar: _filled,
     aten.scalar_tensor.default: _filled,
-    **dict.fromkeys(ALIASES, _template("{self}")),
+    **dict.fromkeys((*ALIASES, aten._to_copy.default), _template("{self}")),
     **{
         operation: _template(text)
         for operation, text in {
@@ -204,21 +223,12 @@ TABLE: dict[Any, Text] = {
             aten.where.self: "Math::select({condition}, {self}, {other})",
             aten.masked_fill.Scalar: "Math::select({mask}, V{{}} + {value}, {self})",
             aten.masked_fill.Tensor: "Math::select({mask}, {value}, {self})",
-            aten.logical_and.default: "{self} & {other}",
-            aten.logical_or.default: "{self} | {other}",
-            aten.logical_not.default: "!{self}",
-            aten.bitwise_and.Tensor: "{self} & {other}",
-            aten.bitwise_or.Tensor: "{self} | {other}",
-            aten.bitwise_not.default: "!{self}",
+            **_OF_MASKS,
             aten.zeros_like.default: "V{{}}",
             aten.empty_like.default: "V{{}}",
             aten.ones_like.default: "V{{}} + Scalar(1)",
+            **_COMPARISONS,
         }.items()
-    },
-    **{
-        getattr(getattr(aten, name), overload): _template(f"{{self}} {operator} {{other}}")
-        for name, operator in _COMPARISONS.items()
-        for overload in ("Tensor", "Scalar")
     },
 }
 """Every operation that a step, or the derivative of one, may use."""
@@ -229,9 +239,35 @@ DERIVATIVES_ONLY = {
 }
 
 
+# Masks ------------------------------------------------------------------------------------------
+# torch counts with what is true or false, as 1 or 0; C++ has a type of its own for it.
+
+
+def takes_mask(operation: Any, argument: str) -> bool:
+    """Whether an operation takes a mask there: what it is for, or what ``where`` chooses by."""
+    return operation in _OF_MASKS or argument in ("condition", "mask")
+
+
+def as_wanted(name: str, is_mask: bool, wants_mask: bool) -> str:
+    """The text of a value where a number is wanted or a mask."""
+    if is_mask == wants_mask:
+        return name
+    return f"({name} != {ZERO})" if wants_mask else f"Math::select({name}, V{{}} + {ONE}, V{{}})"
+
+
+def check_kinds(operation: Any, gives_mask: bool, takes_one: bool) -> None:
+    """Raise Unsupported for a mask, or another dtype, where C++ would have something else."""
+    if operation in _OF_MASKS or operation in _COMPARISONS:
+        _only(gives_mask, "it is for the results of comparisons here, not for bits")
+        return
+    _only(not gives_mask, "combine what is true or false with &, | and ~")
+    changes_dtype = operation is aten._to_copy.default and not takes_one
+    _only(not changes_dtype, "a cell is computed in one dtype, that of its tensors")
+
+
 def function_names() -> str:
     """What a step can use, as its author writes it."""
     names = {operation.name().split("::")[1].split(".")[0] for operation in TABLE}
     hidden = {operation.name().split("::")[1] for operation in DERIVATIVES_ONLY}
-    hidden |= {"fill", "full", "scalar_tensor", "alias", "rsub"}
+    hidden |= {"fill", "full", "scalar_tensor", "alias", "rsub", "_to_copy"}
     return ", ".join(sorted((names - hidden - {"log_sigmoid_forward"}) | {"logsigmoid"}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any
@@ -19,7 +19,6 @@ from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 
 aten = torch.ops.aten
-COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not"}
 # torch keeps what make_fx traces in one global; a step may define a cell of its own.
 TRACING = threading.RLock()
 
@@ -141,7 +140,7 @@ class Value:
         name: what C++ calls it.
         text: what it is computed by; empty for what comes from outside.
         inputs: names of the values in ``text``.
-        is_mask: whether it is the result of a comparison.
+        is_mask: whether it is true or false.
         is_zero: whether it is the constant 0.
         from_gradient: whether it depends on a gradient.
     """
@@ -194,14 +193,16 @@ class _Builder:
         arguments = self._arguments(node)
         target = node.target
         if target in _operations.ALIASES or self._is_times_one(target, arguments):
-            self.names[node] = str(arguments["self"])
+            self.names[node] = self.names[node.args[0]]
             return
         if target not in _operations.TABLE:
             raise StepError(
                 f"{self.where}: the derivative of the step uses {target.name().split('::')[1]}, "
                 f"which has no text in C++; write the step with other operations"
             )
+        is_mask = _dtype(node) == torch.bool
         try:
+            _operations.check_kinds(target, is_mask, self._has_mask(node))
             text = _operations.TABLE[target](arguments)
         except _operations.Unsupported as error:
             name = target.name().split("::")[1]
@@ -216,7 +217,7 @@ class _Builder:
             name=node.name,
             text=text,
             inputs=inputs,
-            is_mask=self._is_mask(target, inputs),
+            is_mask=is_mask,
             is_zero=text in ("V{}", "V{} + Scalar(0)"),
             from_gradient=any(self.values[name].from_gradient for name in inputs),
         )
@@ -230,12 +231,14 @@ class _Builder:
                 value = node.args[index]
             else:
                 value = node.kwargs.get(argument.name, argument.default_value)
-            found[argument.name] = self._text(value)
+            wants_mask = _operations.takes_mask(node.target, argument.name)
+            found[argument.name] = self._text(value, wants_mask)
         return found
 
-    def _text(self, value: Any) -> Any:
+    def _text(self, value: Any, wants_mask: bool) -> Any:
         if isinstance(value, torch.fx.Node):
-            return self.names[value]
+            name = self.names[value]
+            return _operations.as_wanted(name, self.values[name].is_mask, wants_mask)
         if isinstance(value, numbers.Real) and not isinstance(value, bool):
             return self.scalars.text_of(float(value))
         return value
@@ -252,13 +255,19 @@ class _Builder:
         adds = target in (aten.add.Tensor, aten.add.Scalar)
         if not adds or arguments["other"] != _operations.ONE:
             return None
-        text = self.values[arguments["self"]].text
+        value = self.values.get(arguments["self"])
+        text = "" if value is None else value.text
         return text.replace("expm1", "exp", 1) if text.startswith("Math::expm1(") else None
 
-    def _is_mask(self, target: Any, inputs: Sequence[str]) -> bool:
-        name = target.name().split("::")[1].split(".")[0]
-        bitwise = name.startswith("bitwise") and all(self.values[i].is_mask for i in inputs)
-        return name in COMPARISONS or bitwise
+    def _has_mask(self, node: Any) -> bool:
+        return any(self.values[self.names[each]].is_mask for each in node.all_input_nodes)
+
+
+def _dtype(node: Any) -> torch.dtype:
+    """Of a node's value; of log_sigmoid's first one."""
+    value = node.meta["val"]
+    first: Tensor = value[0] if isinstance(value, tuple) else value
+    return first.dtype
 
 
 def _mentions(text: str, name: str) -> bool:

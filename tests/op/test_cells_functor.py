@@ -184,6 +184,9 @@ def every_operation(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tenso
         F.logsigmoid(a),
         torch.where(a > 0, a * a, b.abs()),
         torch.where((a > b) & ~(h > 0), b, 0.5),
+        torch.where(torch.logical_and(a, b > 0), a, b) + torch.where(a > 0, 1.0, 0.25) * b,
+        (a > b) * h + (b > 0).to(b.dtype) * a + (h > 0).float() * b + (1 + (a > 0)) * h,
+        ((a > 0) * 2 + 1) * b + (a > 0) * 1 * h + torch.where((b > 0) == (h > 0), a, b),
         a.clamp(-0.5, 0.5) + b.clamp(min=0.1) + h.clamp(max=0.2),
         a**2 + b**3 + (1 + a.abs()) ** -2 + (1 + b * b) ** 0.5 + (2 + a * a) ** -0.5,
         torch.sqrt(1 + a * a) + torch.rsqrt(1 + b * b) + 1 / (1 + h * h),
@@ -270,6 +273,7 @@ BINARY: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
     lambda x, y: x / (1 + y * y),
     lambda x, y: torch.where(x > y, x, torch.tanh(y)),
     lambda x, y: torch.lerp(x, y, torch.sigmoid(x)),
+    lambda x, y: (x > y).to(x.dtype) - (x > 0) * y,
 )
 
 
