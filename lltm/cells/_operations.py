@@ -88,12 +88,11 @@ def _softplus_backward(arguments: Arguments) -> str:
 
 def _clamp(arguments: Arguments) -> str:
     """A NaN compares false and so passes through."""
-    x: str = arguments["self"]
-    text = x
+    text: str = arguments["self"]
     if arguments.get("min") is not None:
-        text = f"Math::select({x} < {arguments['min']}, V{{}} + {arguments['min']}, {x})"
-    if arguments.get("max") is not None:
-        text = f"Math::select({x} > {arguments['max']}, V{{}} + {arguments['max']}, {text})"
+        text = f"Math::select({text} < {arguments['min']}, V{{}} + {arguments['min']}, {text})"
+    if arguments.get("max") is not None:  # also of a min above it
+        text = f"Math::select({text} > {arguments['max']}, V{{}} + {arguments['max']}, {text})"
     return text
 
 
