@@ -32,7 +32,8 @@ def define(
 
     Raises:
         StepError: the step is not elementwise, changes a tensor in place, takes the value of a
-            tensor, or uses an operation that has no text in C++; names the operation and its line.
+            tensor, compares or rounds a keyword argument, depends on its tensors' shape or dtype,
+            or uses an operation that has no text in C++; names the operation and its line.
         TypeError, ValueError: an argument is not what it should be.
 
     Example:

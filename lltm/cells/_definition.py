@@ -57,11 +57,16 @@ class Definition:
     def advance(
         self, z: Sequence[Tensor], state: Sequence[Tensor], scalars: Sequence[float]
     ) -> tuple[Tensor, ...]:
-        """One step for pre-activations that are known: ``P`` and ``N`` tensors, to ``N``."""
+        """One step for pre-activations that are known: ``P`` and ``N`` tensors, to ``N``.
+
+        Tensors that the step makes itself, such as ``torch.where(x > 0, 1.0, 0.5)``, are float32,
+        and so are their products with 16-bit ones: the new states have the dtype of the old ones.
+        """
         split = (tuple(z[: self.gates]), tuple(z[self.gates :]))
         named = dict(zip(dict(self.scalars), scalars, strict=True))
         result = self.step(*split[: len(self.pieces)], tuple(state), **named)
-        return new_states(result, self.states, where_defined(self.step))
+        made = new_states(result, self.states, where_defined(self.step))
+        return tuple(each.to(state[0].dtype) for each in made)
 
     def scalar_values(self, given: Mapping[str, float]) -> tuple[float, ...]:
         """The defaults, but what is given.

@@ -37,11 +37,12 @@ class Scalars:
     texts: dict[float, str] = field(default_factory=dict)
 
     def number(self, value: float, text: str) -> Scalar:
-        """A number that is known by its text."""
-        self.texts[float(value)] = text
-        self.texts[-float(value)] = f"-{text}"
+        """A number that is known by its text, the first one that it got."""
+        text = self.texts.setdefault(value, text)
+        self.texts.setdefault(-value, f"-{text}")
+        self.texts.setdefault(1 - value, f"(Scalar(1) - {text})")  # of lerp's derivative
         if value:
-            self.texts[1 / float(value)] = f"(Scalar(1) / {text})"
+            self.texts.setdefault(1 / value, f"(Scalar(1) / {text})")
         return Scalar(value, text, self)
 
     def text_of(self, value: float) -> str:
@@ -53,6 +54,16 @@ class Scalars:
         if math.isinf(value):
             return f"Scalar({'-' if value < 0 else ''}__builtin_inf())"
         return f"Scalar({int(value) if float(value).is_integer() else repr(float(value))})"
+
+
+def _refusal(what_happens: str) -> Callable[..., Any]:
+    def refuse(self: Scalar, *_: object) -> Any:
+        raise StepError(
+            f"{users_line()}: a scalar of the step is {what_happens}, so that another value could "
+            f"take another path; choose with torch.where, or define a step for each"
+        )
+
+    return refuse
 
 
 class Scalar(float):
@@ -69,7 +80,7 @@ class Scalar(float):
     def _with(self, other: Any, operator: str, reverse: bool) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
-        texts = [self.text, self.scalars.text_of(other)]
+        texts = [self.text, self.scalars.text_of(float(other))]
         values = [float(self), float(other)]
         if reverse:
             texts.reverse()
@@ -107,26 +118,46 @@ class Scalar(float):
     def __rtruediv__(self, other: Any) -> Any:
         return self._with(other, "/", reverse=True)
 
-    def _compared(self, other: object = None) -> bool:
-        raise StepError(
-            f"{users_line()}: a scalar of the step is compared, so that another value could take "
-            f"another path; choose with torch.where, or define a step for each"
-        )
-
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _compared
-
     def __neg__(self) -> Scalar:
         return self.scalars.number(-float(self), f"(-{self.text})")
 
+    __hash__ = float.__hash__
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refusal("compared")
+    __int__ = __trunc__ = __floor__ = __ceil__ = __round__ = is_integer = _refusal("rounded")
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refusal("rounded")
+    __divmod__ = __rdivmod__ = _refusal("rounded")
 
-def _scalars(definition: Definition, seed: int) -> tuple[Scalars, list[Scalar]]:
-    """Values near the defaults, so that what holds of those holds of these."""
-    scalars = Scalars()
-    made = []
-    for index, (_, default) in enumerate(definition.scalars):
-        off = 1e-4 * math.sqrt(2 + 3 * index + 7 * seed) / 3
-        made.append(scalars.number(default * (1 + off) + off, f"scalars[{index}]"))
-    return scalars, made
+
+@dataclass(frozen=True)
+class Probe:
+    """What a step is traced with.
+
+    Attributes:
+        sign: of the scalars, beside their defaults'.
+        off: how far they are from those.
+        dtype: of every tensor.
+        elements: of every tensor.
+    """
+
+    sign: int = 1
+    off: float = 1e-4
+    dtype: torch.dtype = torch.float64
+    elements: int = ELEMENTS
+
+    def scalars(self, definition: Definition) -> tuple[Scalars, list[Scalar]]:
+        """Values that nobody writes by hand."""
+        scalars = Scalars()
+        made = []
+        for index, (_, default) in enumerate(definition.scalars):
+            off = self.off * math.sqrt(2 + 3 * index) / 3
+            value = self.sign * (float(default) * (1 + off) + off)
+            made.append(scalars.number(value, f"scalars[{index}]"))
+        return scalars, made
+
+
+NEAR = Probe()
+OTHER_SCALARS = Probe(sign=-1, off=2e-4)
+OTHER_TENSORS = Probe(dtype=torch.float32, elements=ELEMENTS + 1)
 
 
 # Values -----------------------------------------------------------------------------------------
@@ -291,19 +322,31 @@ def trace(definition: Definition) -> Formula:
         StepError: an operation of the derivative has no text in C++, or a scalar decides what the
             step does.
     """
-    first, second = (_trace(definition, seed) for seed in (0, 1))
-    if first != second:
+    formula = _trace(definition, NEAR)
+    if not _is_the_formula(formula, definition, OTHER_SCALARS):
         raise StepError(
             f"{where_defined(definition.step)}: a scalar of the step is used in a way that cannot "
             f"be followed; use +, -, * and / on it, and pass it to operations"
         )
-    return first
+    if not _is_the_formula(formula, definition, OTHER_TENSORS):
+        raise StepError(
+            f"{where_defined(definition.step)}: the step depends on the shape or dtype of its "
+            f"tensors, and its kernels are the same for all; use a number, or a keyword argument"
+        )
+    return formula
 
 
-def _trace(definition: Definition, seed: int) -> Formula:
+def _is_the_formula(formula: Formula, definition: Definition, probe: Probe) -> bool:
+    try:
+        return _trace(definition, probe) == formula
+    except (ArithmeticError, ValueError):  # of math.log, of a negative number
+        return False
+
+
+def _trace(definition: Definition, probe: Probe) -> Formula:
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - imports half of torch
 
-    scalars, values = _scalars(definition, seed)
+    scalars, values = probe.scalars(definition)
     pre, states = definition.pre_activations, definition.states
 
     def joint(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -315,7 +358,7 @@ def _trace(definition: Definition, seed: int) -> Formula:
 
     generator = torch.Generator().manual_seed(0)
     tensors = [
-        torch.rand(ELEMENTS, generator=generator, dtype=torch.float64)
+        torch.rand(probe.elements, generator=generator, dtype=probe.dtype)
         for _ in range(pre + 2 * states)
     ]
     functional: Callable[..., Any] = torch.func.functionalize(joint, remove="mutations")

@@ -216,7 +216,8 @@ def test_scalars_are_computed_with(tmp_path: Path) -> None:
         (a,), (h,) = z, state
         sums = (rate + 1) * a + (1 + rate) * h + (rate - 2) * a * a + (2 - rate) * h * h
         products = (rate * 2) * a + (3 * rate) * h + (rate / 3) * a * h + (1 / rate) * a + -rate * h
-        return sums + products
+        ends = torch.lerp(a, h, rate) + a.clamp(rate, -rate)  # the latter is all -rate
+        return sums + products + rate * a + (1 - -rate) * a * h + ends
 
     definition = cells.define(step, gates=1, states=1)
     assert_computes(Compiled.of([definition], tmp_path), 0, drawn(definition, 50, 1.0))
@@ -237,16 +238,65 @@ def test_expm1_keeps_its_derivative_where_it_is_tiny(tmp_path: Path) -> None:
     ("body", "message"),
     [
         (lambda z, rate: torch.where(z > 0, z, z) if rate > 0.5 else z, "compared"),
+        (lambda z, rate: z if rate == 1.0 else 2 * z, "compared"),
+        (lambda z, rate: z if rate != 0 else 2 * z, "compared"),
+        (lambda z, rate: z if rate in (1, 2) else 2 * z, "compared"),
+        (lambda z, rate: z ** int(rate), "rounded"),
+        (lambda z, rate: z * round(rate), "rounded"),
+        (lambda z, rate: z * math.floor(rate), "rounded"),
+        (lambda z, rate: z * (rate // 1), "rounded"),
+        (lambda z, rate: z if rate.is_integer() else 2 * z, "rounded"),
+        (lambda z, rate: z * abs(rate), "cannot be followed"),
+        (lambda z, rate: z * math.copysign(1, rate), "cannot be followed"),
+        (lambda z, rate: z * math.sqrt(rate), "cannot be followed"),
         (lambda z, rate: z * math.exp(rate), "cannot be followed"),
         (lambda z, rate: z ** (1 + rate), "the exponent must be a constant: -4.5"),
         (lambda z, rate: z * torch.tensor(2.0), "lift_fresh"),
+        (lambda z, rate: z * ((z > 0) + (z > 1)), "add.Tensor cannot be used here: combine what"),
+        (
+            lambda z, rate: torch.where(torch.where(z > 0, z > 1, z < 0), z, rate),
+            "with &, | and ~",
+        ),
+        (lambda z, rate: z * ((z > 0) * 2 & (z > 1) * 1), "not for bits"),
+        (lambda z, rate: z.float() * z, "computed in one dtype"),
     ],
 )
-def test_scalars_that_cannot_be_followed(body: Callable[..., Tensor], message: str) -> None:
+def test_what_cannot_be_followed(body: Callable[..., Tensor], message: str) -> None:
     def step(z: Sequence[Tensor], state: Sequence[Tensor], *, rate: float = 1.0) -> Tensor:
         return body(z[0], rate)
 
     with pytest.raises(cells.StepError, match=re.escape(message)):
+        cells.define(step, gates=1, states=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_states_keep_their_dtype(dtype: torch.dtype) -> None:
+    """Though torch makes float32 of two numbers to choose from."""
+
+    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (torch.where(z[0] > 0, 1.0, 0.25) * z[0], state[1])
+
+    definition = cells.define(step, gates=1, states=2)
+    made = definition.advance([torch.ones(3, dtype=dtype)], [torch.ones(3, dtype=dtype)] * 2, [])
+    assert [each.dtype for each in made] == [dtype, dtype]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda z: z / (z.abs() + torch.finfo(z.dtype).eps),
+        lambda z: z if z.dtype == torch.float64 else 2 * z,
+        lambda z: z / z.numel(),
+    ],
+    ids=["finfo", "dtype", "numel"],
+)
+def test_steps_that_depend_on_more_than_values(body: Callable[[Tensor], Tensor]) -> None:
+    """One functor serves every dtype and shape."""
+
+    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> Tensor:
+        return body(z[0])
+
+    with pytest.raises(cells.StepError, match="depends on the shape or dtype of its tensors"):
         cells.define(step, gates=1, states=1)
 
 
