@@ -23,7 +23,6 @@ States = tuple[Tensor, ...]
 """One tensor a state, the hidden state first."""
 # Torch's annotation says that they return nothing.
 _unbind_copy: Any = torch.unbind_copy
-_split_copy: Any = torch.split_copy
 
 
 def _reset(module: nn.Module, state_size: int) -> None:
@@ -83,7 +82,7 @@ def _by_state(last: Sequence_[Tensor]) -> States:
     if last[0].shape[0] == 1:
         return (torch.cat(tuple(last)) if len(last) > 1 else last[0],)
     if len(last) == 1:
-        return tuple(_split_copy(last[0], 1))
+        return _owned(last[0].unsqueeze(1))
     return _owned(torch.stack(tuple(last), 1))
 
 

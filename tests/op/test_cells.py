@@ -640,6 +640,26 @@ def test_backward_twice_and_after_a_change_in_place(name: str) -> None:
         torch.autograd.grad(loss, rnn.weight_l0)
 
 
+@pytest.mark.parametrize("num_layers", [1, 2])
+@EACH_CELL
+def test_per_sample_gradients(name: str, num_layers: int) -> None:
+    """Of a module, with all that it does around the op."""
+    torch.manual_seed(0)
+    rnn = cells.Sequence(CELLS[name], 3, 8, num_layers=num_layers, dtype=F64)
+    parameters = dict(rnn.named_parameters())
+    x = torch.randn(4, 2, 3, dtype=F64)
+
+    def loss(parameters: dict[str, Tensor], row: Tensor) -> Tensor:
+        output, states = torch.func.functional_call(rnn, parameters, (row,))
+        return output.square().sum() + sum(state.sum() for state in states)
+
+    found = torch.vmap(torch.func.grad(loss), (None, 1))(parameters, x)
+    for row in range(2):
+        expected = torch.autograd.grad(loss(parameters, x[:, row]), list(parameters.values()))
+        for each, gradient in zip(found.values(), expected, strict=True):
+            torch.testing.assert_close(each[row], gradient)
+
+
 def test_no_steps_and_no_rows() -> None:
     rnn = cells.Sequence(formulas.LSTM, 3, 8)
     h, c = torch.randn(1, 2, 8), torch.randn(1, 2, 8)
