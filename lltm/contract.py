@@ -91,6 +91,27 @@ def check_dense(op: str, name: str, value: Tensor) -> None:
         raise RuntimeError(f"lltm::{op}: {name} must be a dense tensor (strided), got {kind}")
 
 
+def check_module_input(input: Tensor, size: str, features: int) -> None:
+    """Raise RuntimeError if a module's input is not dense, or its last size is another.
+
+    Args:
+        input: what a module over sequences was called with, data of a packed batch.
+        size: what the module calls ``F``.
+        features: ``F``.
+    """
+    if input.is_nested:
+        raise RuntimeError(
+            "input must be a dense tensor, got nested; for rows of different lengths pass "
+            "torch.nn.utils.rnn.pack_sequence(input.unbind(), enforce_sorted=False)"
+        )
+    if input.layout != torch.strided:
+        raise RuntimeError(f"input must be a dense tensor (strided), got {input.layout}")
+    if input.shape[-1] != features:
+        raise RuntimeError(
+            f"input must have {size} = {features} as its last size, got {list(input.shape)}"
+        )
+
+
 def _check_tensor(op: str, name: str, value: Tensor, like: Tensor | None) -> None:
     check_dense(op, name, value)
     if like is None:

@@ -282,7 +282,7 @@ class LLTMSequence(nn.Module):
             raise RuntimeError(
                 f"input must have shape {batch}, or [T, F] unbatched, got {list(input.shape)}"
             )
-        self._check_features(input)
+        contract.check_module_input(input, "input_features", self.input_features)
         transposed = batched and self.batch_first
         steps = input.transpose(0, 1) if transposed else input if batched else input.unsqueeze(1)
         batch_shape = (steps.shape[1],) if batched else ()
@@ -301,7 +301,7 @@ class LLTMSequence(nn.Module):
         hx: State | None,
     ) -> tuple[PackedSequence, State]:
         data, batch_sizes, sorted_indices, unsorted_indices = input
-        self._check_features(data)
+        contract.check_module_input(data, "input_features", self.input_features)
         h_0, c_0 = self._initial(data, hx, (int(batch_sizes[0]),))
         if sorted_indices is not None and hx is not None:
             h_0, c_0 = h_0.index_select(1, sorted_indices), c_0.index_select(1, sorted_indices)
@@ -312,13 +312,6 @@ class LLTMSequence(nn.Module):
             h_n, c_n = h_n.index_select(1, unsorted_indices), c_n.index_select(1, unsorted_indices)
         packed = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
         return packed, (h_n, c_n)
-
-    def _check_features(self, input: Tensor) -> None:
-        if input.shape[-1] != self.input_features:
-            raise RuntimeError(
-                f"input must have input_features = {self.input_features} as its last size, "
-                f"got {list(input.shape)}"
-            )
 
     def _initial(self, input: Tensor, hx: State | None, batch_shape: tuple[int, ...]) -> State:
         shape = (self.num_layers * self._directions, *batch_shape, self.state_size)

@@ -598,9 +598,9 @@ def _refusing_layouts(op: Any) -> Callable[..., Any]:
     return refuse
 
 
-def _refuse_layouts(namespace: str, library: torch.library.Library) -> None:
-    names = [f"{op}{suffix}" for op in ("cell", "sequence") for suffix in SUFFIXES]
-    for name in (*names, "pack", "stream_step"):
+def refuse_layouts(library: torch.library.Library, namespace: str, names: Sequence[str]) -> None:
+    """Answer sparse, nested, quantized and MKL-DNN tensors with the name of the argument."""
+    for name in names:
         op = getattr(getattr(torch.ops, namespace), name).default
         for key in LAYOUT_KEYS:
             library.impl(name, _refusing_layouts(op), key)
@@ -621,7 +621,8 @@ def register(namespace: str, native: bool) -> None:
     library = torch.library.Library(namespace, "IMPL")
     _libraries.append(library)
     _register_stream(namespace, library)
-    _refuse_layouts(namespace, library)
+    names = [f"{op}{suffix}" for op in ("cell", "sequence") for suffix in SUFFIXES]
+    refuse_layouts(library, namespace, (*names, "pack", "stream_step"))
     for family in families(namespace):
         for suffix, saves in (("", False), ("_forward", True)):
             name = f"{namespace}::{family.name}{suffix}"

@@ -372,7 +372,7 @@ class Sequence(nn.Module):
             raise RuntimeError(
                 f"input must have shape {batch}, or [T, F] unbatched, got {list(input.shape)}"
             )
-        self._check_features(input)
+        contract.check_module_input(input, self._features, self.input_features)
         if reset is not None:
             _check_reset(reset, input.shape[:-1])
         transposed = batched and self.batch_first
@@ -395,7 +395,7 @@ class Sequence(nn.Module):
         self, input: PackedSequence, hx: States | None
     ) -> tuple[PackedSequence, States]:
         data, batch_sizes, sorted_indices, unsorted_indices = input
-        self._check_features(data)
+        contract.check_module_input(data, self._features, self.input_features)
         states = self._initial(data, hx, (int(batch_sizes[0]),))
         if sorted_indices is not None and hx is not None:
             states = [state.index_select(1, sorted_indices) for state in states]
@@ -406,13 +406,6 @@ class Sequence(nn.Module):
         if unsorted_indices is not None:
             last = tuple(state.index_select(1, unsorted_indices) for state in last)
         return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), last
-
-    def _check_features(self, input: Tensor) -> None:
-        if input.shape[-1] != self.input_features:
-            raise RuntimeError(
-                f"input must have {self._features} = {self.input_features} as its last size, "
-                f"got {list(input.shape)}"
-            )
 
     def _initial(
         self, input: Tensor, hx: States | None, batch: Sequence_[int]

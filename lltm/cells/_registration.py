@@ -245,6 +245,7 @@ def register(namespace: str, definition: Definition, kept: int) -> None:
     backward = f"{namespace}::sequence_backward"
     torch.library.register_fake(backward, _fake_backward(cell, kept), lib=library)
     torch.library.register_vmap(backward, ops.vmap_one_by_one(cell.op("_backward")), lib=library)
+    ops.refuse_layouts(library, namespace, [f"sequence{suffix}" for suffix in ops.SUFFIXES])
     library.impl("sequence", _autograd(cell), "Autograd")
     ops.add_reverse(cell.op(), functools.partial(_apply, cell))
     library.impl("sequence_forward", _autograd_forward(cell), "Autograd")

@@ -717,6 +717,16 @@ def test_no_steps_and_no_rows() -> None:
             "input must be float32, float64, bfloat16 or float16, got torch.int64",
         ),
         (
+            lambda rnn: rnn(torch.randn(4, 2, 3).to_sparse()),
+            RuntimeError,
+            "input must be a dense tensor (strided), got torch.sparse_coo",
+        ),
+        (
+            lambda rnn: rnn(torch.randn(4, 2, 3), (torch.zeros(1, 2, 8).to_sparse(),) * 2),
+            RuntimeError,
+            "states must be a dense tensor (strided), got torch.sparse_coo",
+        ),
+        (
             lambda rnn: rnn(torch.randn(4, 2, 3), (torch.zeros(1, 2, 8, dtype=F64),) * 2),
             RuntimeError,
             "states must have the dtype of input, torch.float32, got torch.float64",

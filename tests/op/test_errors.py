@@ -330,6 +330,19 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         RuntimeError,
         "input must have input_features = 3 as its last size, got [4, 2, 5]",
     ),
+    "sparse": (
+        lambda: lltm.LLTMSequence(3, 2)(torch.ones(4, 2, 3).to_sparse()),
+        RuntimeError,
+        "input must be a dense tensor (strided), got torch.sparse_coo",
+    ),
+    "nested": (
+        lambda: lltm.LLTMSequence(3, 2, batch_first=True)(
+            torch.nested.nested_tensor([torch.ones(4, 3), torch.ones(2, 3)], layout=torch.jagged)
+        ),
+        RuntimeError,
+        "input must be a dense tensor, got nested; for rows of different lengths pass "
+        "torch.nn.utils.rnn.pack_sequence",
+    ),
     "input_rank": (
         lambda: lltm.LLTMSequence(3, 2)(torch.ones(1, 4, 2, 3)),
         RuntimeError,
