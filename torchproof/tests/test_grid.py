@@ -559,6 +559,8 @@ def test_one_program_has_every_command(capsys: pytest.CaptureFixture[str]) -> No
         with pytest.raises(SystemExit, match="0"):
             cli.main([name, "--help"])
         assert f"usage: torchproof {name}" in capsys.readouterr().out
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("torchproof 0.")
     assert cli.main(["check"]) == 0
     assert cli.main(["--check"]) == 0
     assert cli.main(["audit", "--rules"]) == 0

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 
 from torchproof.errors import TorchproofError, explain_error
 
@@ -77,6 +78,9 @@ def command(argv: list[str]) -> int:
     """Run a command; options without one are those of `run`."""
     if argv[:1] in (["-h"], ["--help"]):
         print(usage())
+        return 0
+    if argv[:1] in (["-V"], ["--version"]):
+        print(f"torchproof {version('torchproof')}")
         return 0
     name, rest = (argv[0], argv[1:]) if argv and argv[0][:1] != "-" else ("run", argv)
     if name not in COMMANDS:
