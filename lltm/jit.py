@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lltm import _jit_cuda, _jit_watch, _library, backends, ops
+from lltm import _jit_cuda, _jit_watch, _library, _processor, backends, ops
 from lltm._jit_cache import Cache
 
 if TYPE_CHECKING:
@@ -74,8 +74,15 @@ def cache_directory() -> Path:
 
 
 def processor() -> str:
-    """What code for this very processor must not be met without."""
+    """What the kernels that this processor has use of it."""
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _native_target() -> str:
+    """What ``-march=native`` compiles for: one of many processors that are the same to torch."""
+    found = _processor.read()
+    numbers = (found.vendor, found.family, found.model, found.stepping)
+    return " ".join(map(str, (*numbers, *found.instruction_sets)))
 
 
 def kernel_set() -> str:
@@ -100,11 +107,12 @@ def build_directory(optimise: tuple[str, ...] = OPTIMISE, gpu: str | None = None
 
     Under ``TORCH_EXTENSIONS_DIR`` (default ``~/.cache/torch_extensions``), in a folder of
     its own for each torch, compiler, processor, GPU architecture and choice of flags, so that none
-    can meet another's objects.
+    can meet another's objects, on the home directory of a cluster either.
     """
     compiler = os.environ.get("CXX", "c++")
+    target = f"{processor()} {_native_target()}"
     key = "\n".join(
-        (torch.__version__, processor(), compiler, str(source_directory()), gpu or "", *optimise)
+        (torch.__version__, target, compiler, str(source_directory()), gpu or "", *optimise)
     )
     return cache_directory() / f"{NAMESPACE}_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from filelock import FileLock
 from installed_copy import SECONDS, InstalledCopy
 from torch.utils import cpp_extension
 
-from lltm import _jit_cuda, _library, backends, jit
+from lltm import _jit_cuda, _library, _processor, backends, jit
 
 pytestmark = pytest.mark.subprocess
 
@@ -224,6 +225,18 @@ def test_kernels_for_exactly_the_gpu_of_the_machine(
     assert "-Xcompiler=-fvisibility=hidden" in flags
     assert str(tmp_path / "lib64" / "libcudart_static.a") in _jit_cuda.link_flags()
     assert jit.build_directory() != jit.build_directory(gpu="sm_121")
+
+
+def test_processors_that_are_the_same_to_torch_share_no_build(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The code is for exactly the one that compiled it, the home directory may be that of many."""
+    here = _processor.read()
+    known = {jit.build_directory()}
+    for other in (replace(here, model=1 + (here.model or 0)), replace(here, instruction_sets=())):
+        monkeypatch.setattr(_processor, "read", lambda other=other: other)
+        known.add(jit.build_directory())
+    assert len(known) == 3
 
 
 def test_every_cuda_source_is_compiled() -> None:
