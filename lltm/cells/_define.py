@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from lltm import contract
@@ -47,6 +47,11 @@ def define(
     """
     if not callable(step):
         raise TypeError(f"step must be a function, got {type(step).__name__}")
+    if not isinstance(step, Hashable):
+        raise TypeError(
+            f"step must be hashable, as its kernels are found by it, and {type(step).__name__} is "
+            f"not; a dataclass is with @dataclass(frozen=True)"
+        )
     for name, value in (("gates", gates), ("states", states), ("heads", heads)):
         contract.check_size(name, value)
     definition = Definition(step, gates, states, bool(split), heads, scalars_of(step))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import math
 import pickle
@@ -187,9 +188,21 @@ def test_a_step_of_another_form_is_refused(step, message: str) -> None:
         cells.define(step, gates=2, states=1)
 
 
+@dataclasses.dataclass
+class Unhashable:
+    """A step with a setting that may change under its kernels."""
+
+    rate: float = 1.0
+
+    def __call__(self, z: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> Tensor:
+        return torch.tanh(self.rate * z[0])
+
+
 def test_arguments_of_define_are_checked() -> None:
     with pytest.raises(TypeError, match="step must be a function, got int"):
         cells.define(3, gates=1, states=1)
+    with pytest.raises(TypeError, match=r"must be hashable, .* Unhashable is not; a dataclass"):
+        cells.define(Unhashable(), gates=1, states=1)
     with pytest.raises(ValueError, match="gates must be greater than zero, got 0"):
         cells.define(sums, gates=0, states=1)
     with pytest.raises(TypeError, match="heads must be an int, got float"):
