@@ -31,6 +31,11 @@ FLAGS = (
 class CompileError(RuntimeError):
     """A compiler failed; the message is its own."""
 
+    def first(self) -> str:
+        """The line with the first error, of what may be thousands."""
+        lines = str(self).splitlines()
+        return next((line for line in lines[1:] if "error" in line.lower()), lines[-1]).strip()
+
 
 @dataclass(frozen=True)
 class Library:

@@ -244,12 +244,25 @@ class CellBuild:
         header = self.directory / HEADER
         header.write_text(self.made.text, encoding="utf-8")
         flags = functor_flags(self.made, header)
-        with jit.watched():
-            if self.images:
-                _cuda.compile_library(library, flags, self.images, jit.exports())
-            else:
-                _compile_for_processor(library, flags)
+        try:
+            with jit.watched():
+                if self.images:
+                    _cuda.compile_library(library, flags, self.images, jit.exports())
+                else:
+                    _compile_for_processor(library, flags)
+        except _compile.CompileError as error:
+            raise _compile.CompileError(_kept(self.directory, error)) from None
         _report(f"{self.title} is ready after {time.perf_counter() - start:.1f} s")
+
+
+def _kept(directory: Path, error: _compile.CompileError) -> str:
+    """The first error, and where the rest is."""
+    log = directory / "compiler.log"
+    try:
+        log.write_text(f"{error}\n", encoding="utf-8")
+    except OSError:  # a full disk, which may be why the compiler failed
+        return str(error)
+    return f"{error.first()} (all that the compiler said is in {log})"
 
 
 def _compile_for_processor(library: Path, flags: list[str]) -> None:

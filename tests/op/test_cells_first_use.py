@@ -75,7 +75,10 @@ def test_processes_that_start_together_compile_once(copy: InstalledCopy, tmp_pat
     compiler.chmod(0o755)
     out, err = called(copy, CXX=str(compiler))
     assert out == "False False"
-    assert "no space left" in err
+    (line,) = [line for line in err.splitlines() if "several times slower" in line]
+    (log,) = copy.cache.glob("*/compiler.log")
+    assert line.endswith(f"than compiled: no space left (all that the compiler said is in {log})")
+    assert "c++ -std=c++17" in log.read_text(encoding="utf-8")
 
 
 def test_without_a_compiler_the_reference_runs_after_one_warning(copy: InstalledCopy) -> None:
