@@ -98,7 +98,8 @@ def functor(definition: Definition) -> Functor:
         formula = worker.submit(trace, definition).result()
     kept = saved(formula)
     words = re.findall(r"[a-z0-9]+", definition.name.lower())
-    struct = "".join(word.capitalize() for word in words if word != "lambda") + "Cell"
+    # The kernels call any cell Cell.
+    struct = "".join(word.capitalize() for word in words or ["unnamed"]) + "Cell"
     struct = struct if struct[0].isalpha() else f"The{struct}"
     text = _TEXT.format(
         title=re.sub(r"\W", "", definition.name),

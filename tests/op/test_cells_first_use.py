@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from carried_cells import assert_carries_cells
 from installed_copy import SECONDS, InstalledCopy
 from test_jit import READ_ONLY
+from torch import Tensor
 
-from lltm import _library
+from lltm import _library, cells
 from lltm._compile import unavailable_reason
 
 pytestmark = pytest.mark.subprocess
@@ -79,6 +82,18 @@ def test_processes_that_start_together_compile_once(copy: InstalledCopy, tmp_pat
     (log,) = copy.cache.glob("*/compiler.log")
     assert line.endswith(f"than compiled: no space left (all that the compiler said is in {log})")
     assert "c++ -std=c++17" in log.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("name", ["<lambda>", "_", "lltm"])
+def test_a_step_may_have_any_name(name: str) -> None:
+    """In C++ too, where a name without letters was that of something else."""
+
+    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> Tensor:
+        return torch.tanh(z[0]) * 0.75
+
+    step.__name__ = name
+    assert cells.prepare(cells.define(step, gates=1, states=1))
 
 
 def test_without_a_compiler_the_reference_runs_after_one_warning(copy: InstalledCopy) -> None:
