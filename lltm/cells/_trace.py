@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any
@@ -344,8 +344,6 @@ def _is_the_formula(formula: Formula, definition: Definition, probe: Probe) -> b
 
 
 def _trace(definition: Definition, probe: Probe) -> Formula:
-    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - imports half of torch
-
     scalars, values = probe.scalars(definition)
     pre, states = definition.pre_activations, definition.states
 
@@ -361,11 +359,24 @@ def _trace(definition: Definition, probe: Probe) -> Formula:
         torch.rand(probe.elements, generator=generator, dtype=probe.dtype)
         for _ in range(pre + 2 * states)
     ]
-    functional: Callable[..., Any] = torch.func.functionalize(joint, remove="mutations")
+    builder = _Builder(definition, scalars)
+    return _formula(_graph(joint, tensors, builder.where), builder, pre, states)
+
+
+def _graph(joint: Callable[..., Any], tensors: Sequence[Tensor], where: str) -> Any:
+    """The operations of a step and of its derivative, without one in place."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - imports half of torch
+
     with TRACING:
+        try:
+            traced = make_fx(joint)(*tensors)
+        except RuntimeError as error:
+            raise StepError(f"{where}: torch.func cannot differentiate it: {error}") from error
+        # Apart, as torch does not functionalize the torch.autograd.Function that a step may call.
+        functional: Callable[..., Any] = torch.func.functionalize(traced, remove="mutations")
         graph = make_fx(functional)(*tensors).graph
     graph.eliminate_dead_code()
-    return _formula(graph, _Builder(definition, scalars), pre, states)
+    return graph
 
 
 def _formula(graph: Any, builder: _Builder, pre: int, states: int) -> Formula:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -267,6 +268,57 @@ def test_what_cannot_be_followed(body: Callable[..., Tensor], message: str) -> N
 
     with pytest.raises(cells.StepError, match=re.escape(message)):
         cells.define(step, gates=1, states=1)
+
+
+class Spike(torch.autograd.Function):
+    """A threshold, whose derivative is 0 and of no use, with another one."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return gradient / (1 + 10 * x.abs()) ** 2
+
+
+class OldSpike(Spike):
+    """As before torch.func: forward has the context."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(x)
+        return (x > 0).to(x.dtype)
+
+    setup_context = torch.autograd.Function.setup_context
+
+
+def spiking(function: type[Spike]) -> Callable[..., tuple[Tensor, ...]]:
+    def step(z: Sequence[Tensor], state: Sequence[Tensor], *, decay: float = 0.9) -> Any:
+        spike, voltage = state
+        voltage = decay * voltage * (1 - spike) + z[0]
+        return function.apply(voltage - 1), voltage
+
+    return step
+
+
+def test_a_derivative_of_the_users_own(tmp_path: Path) -> None:
+    definition = cells.define(spiking(Spike), gates=1, states=2)
+    compiled = Compiled.of([definition], tmp_path)
+    inputs = drawn(definition, 100, 1.5)
+    assert_computes(compiled, 0, inputs)
+    _, d_z, _ = compiled(0, inputs, [0.9])
+    assert bool((d_z != inputs[:, -1:]).all())  # it is not that of the voltage alone
+
+
+def test_a_function_that_torch_func_does_not_take_is_refused() -> None:
+    with pytest.raises(cells.StepError, match=r"cannot differentiate it: .* setup_context"):
+        cells.define(spiking(OldSpike), gates=1, states=2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
