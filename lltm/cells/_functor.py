@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -89,13 +90,25 @@ def _sorted_lines(found: re.Match[str]) -> str:
     return "".join(sorted(found.group().splitlines(keepends=True)))
 
 
+_workers: dict[int, ThreadPoolExecutor] = {}
+"""By process: a fork has the executor, and none of its threads."""
+
+
+def _worker() -> ThreadPoolExecutor:
+    """The thread that traces, for torch keeps what make_fx traces in one global.
+
+    It has none of a caller's hooks on saved tensors, as a checkpoint sets them, under which
+    torch.func refuses to work. And it is kept: torch 2.10 and 2.11, built for CUDA and without a
+    GPU, point to memory of the thread that traced last, and without it the next trace ended the
+    process.
+    """
+    return _workers.setdefault(os.getpid(), ThreadPoolExecutor(1, "lltm.cells"))
+
+
 @cache
 def functor(definition: Definition) -> Functor:
     """The functor of a definition; heads and the scalars' defaults are no part of it."""
-    # Hooks on saved tensors, as a checkpoint sets them, belong to a thread, and torch.func refuses
-    # to work under them.
-    with ThreadPoolExecutor(1) as worker:
-        formula = worker.submit(trace, definition).result()
+    formula = _worker().submit(trace, definition).result()
     kept = saved(formula)
     words = re.findall(r"[a-z0-9]+", definition.name.lower())
     # The kernels call any cell Cell.

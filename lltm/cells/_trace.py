@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import getitem
@@ -19,8 +18,6 @@ from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 
 aten = torch.ops.aten
-# torch keeps what make_fx traces in one global; a step may define a cell of its own.
-TRACING = threading.RLock()
 
 
 # Scalars ----------------------------------------------------------------------------------------
@@ -367,14 +364,13 @@ def _graph(joint: Callable[..., Any], tensors: Sequence[Tensor], where: str) -> 
     """The operations of a step and of its derivative, without one in place."""
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - imports half of torch
 
-    with TRACING:
-        try:
-            traced = make_fx(joint)(*tensors)
-        except RuntimeError as error:
-            raise StepError(f"{where}: torch.func cannot differentiate it: {error}") from error
-        # Apart, as torch does not functionalize the torch.autograd.Function that a step may call.
-        functional: Callable[..., Any] = torch.func.functionalize(traced, remove="mutations")
-        graph = make_fx(functional)(*tensors).graph
+    try:
+        traced = make_fx(joint)(*tensors)
+    except RuntimeError as error:
+        raise StepError(f"{where}: torch.func cannot differentiate it: {error}") from error
+    # Apart, as torch does not functionalize the torch.autograd.Function that a step may call.
+    functional: Callable[..., Any] = torch.func.functionalize(traced, remove="mutations")
+    graph = make_fx(functional)(*tensors).graph
     graph.eliminate_dead_code()
     return graph
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 import ctypes
 import math
 import re
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +25,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from lltm import cells, jit
+from lltm import _library, cells, jit
 from lltm.cells import formulas
 from lltm.cells._functor import Functor, functor
 
@@ -141,6 +144,46 @@ def test_the_text_is_the_same_every_time() -> None:
     functor.cache_clear()
     assert functor(CELLS["slstm"]) == made
     assert functor(CELLS["slstm_heads"]) == made
+
+
+def test_one_thread_traces_and_lives_on() -> None:
+    """What torch 2.10, built for CUDA and without a GPU, has of the last one must not be gone."""
+    threads = set()
+
+    def traced(factor: float) -> Callable[..., Tensor]:
+        def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> Tensor:
+            threads.add(threading.current_thread())
+            return torch.tanh(factor * z[0])
+
+        return step
+
+    for factor in (0.5, 0.25):
+        cells.define(traced(factor), gates=1, states=1)
+    (worker,) = threads - {threading.current_thread()}
+    assert worker.is_alive()
+
+
+@pytest.mark.skipif(
+    torch.version.cuda is not None
+    and not torch.cuda.is_available()
+    and _library.release(torch.__version__) < (2, 12),
+    reason="not run: torch before 2.12, built for CUDA and without a GPU, traces in no fork",
+)
+def test_a_fork_traces_too() -> None:
+    """None of its parent's threads is in it."""
+    program = """
+import os
+from lltm.cells import formulas
+from lltm.cells._functor import functor
+expected = functor(formulas.LSTM)
+child = os.fork()
+if child == 0:
+    functor.cache_clear()
+    os._exit(functor(formulas.LSTM) != expected)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    assert subprocess.run(command, timeout=120, check=False).returncode == 0
 
 
 def test_the_order_of_statements_does_not_name_the_ops() -> None:
