@@ -169,7 +169,7 @@ def test_one_thread_traces_and_lives_on() -> None:
     and _library.release(torch.__version__) < (2, 12),
     reason="not run: torch before 2.12, built for CUDA and without a GPU, traces in no fork",
 )
-def test_a_fork_traces_too() -> None:
+def test_a_fork_traces_too(tmp_path: Path) -> None:
     """None of its parent's threads is in it."""
     program = """
 import os
@@ -183,7 +183,7 @@ if child == 0:
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     command = [sys.executable, "-W", "ignore", "-c", program]
-    assert subprocess.run(command, timeout=120, check=False).returncode == 0
+    assert subprocess.run(command, cwd=tmp_path, timeout=120, check=False).returncode == 0
 
 
 def test_the_order_of_statements_does_not_name_the_ops() -> None:
