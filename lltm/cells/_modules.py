@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from lltm import contract
+from lltm import _library, contract
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition, state_names
 from lltm.cells._layers import Packed, Run, backward_in_time
@@ -21,8 +21,6 @@ from lltm.cells._run import run
 
 States = tuple[Tensor, ...]
 """One tensor a state, the hidden state first."""
-# Torch's annotation says that they return nothing.
-_unbind_copy: Any = torch.unbind_copy
 
 
 def _reset(module: nn.Module, state_size: int) -> None:
@@ -72,9 +70,17 @@ def _check_reset(reset: object, shape: torch.Size) -> None:
         )
 
 
+def _cloned(states: Tensor) -> States:
+    return tuple(state.clone() for state in states.unbind())
+
+
+# torch.vmap has a rule for it since 2.13. Torch's annotation says that it returns nothing.
+_UNBIND_COPY: Any = torch.unbind_copy if _library.release(torch.__version__) >= (2, 13) else _cloned
+
+
 def _owned(states: Tensor) -> States:
     """Tensors of their own: views of one can neither be detached nor written in place."""
-    return tuple(_unbind_copy(states))
+    return tuple(_UNBIND_COPY(states))
 
 
 def _by_state(last: Sequence_[Tensor]) -> States:
