@@ -7,7 +7,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -30,6 +30,7 @@ class Definition:
             one apart.
         heads: blocks of the recurrent weights, which are block-diagonal; 1 for full ones.
         scalars: the step's keyword arguments, name and default.
+        form: all but the step that the kernels are for, as text.
     """
 
     step: Callable[..., Any]
@@ -38,6 +39,16 @@ class Definition:
     split: bool
     heads: int
     scalars: tuple[tuple[str, float], ...]
+    form: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "form", f"{self.gates} {self.states} {int(self.split)}")
+
+    @staticmethod
+    def of_form(step: Callable[..., Any], form: str) -> Definition:
+        """The cell of a step, with one head and its scalars' own defaults, which no kernel has."""
+        gates, states, split = map(int, form.split())
+        return Definition(step, gates, states, bool(split), 1, scalars_of(step))
 
     @property
     def name(self) -> str:

@@ -12,8 +12,10 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -39,7 +41,6 @@ def _report(message: str) -> None:
     print(f"lltm.cells: {message}", file=sys.stderr, flush=True)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch leaves it so
 def namespace(definition: Definition, device: str = "cpu") -> str | None:
     """Where the cell's ops are in ``torch.ops``; None where the reference has to do.
 
@@ -58,6 +59,21 @@ def namespace(definition: Definition, device: str = "cpu") -> str | None:
             if found not in _on_cuda:
                 _on_cuda[found] = _cuda_loaded(definition)
     return found if _on_cuda[found] else None
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch leaves it so
+def _traced(device: str, step: Callable[..., Any], form: str) -> str | None:
+    return namespace(Definition.of_form(step, form), device)
+
+
+def traced_namespace(definition: Definition, device: str) -> str | None:
+    """As :func:`namespace`, while Dynamo traces.
+
+    What it hands over must be constant: no dataclass before torch 2.12, nor an int or a float,
+    which may be symbols.
+    """
+    found: str | None = _traced(device, definition.step, definition.form)
+    return found
 
 
 def prepare(cell: Definition, device: torch.device | str = "cpu") -> bool:

@@ -24,11 +24,13 @@ def run(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
     if device in ops.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
         with torch.autocast(device, enabled=False):
             return run(definition, autocast(arguments, device))
-    namespace = _kernels.namespace(definition, device) if device in KERNELS else None
+    compiling = torch.compiler.is_compiling()
+    look_up = _kernels.traced_namespace if compiling else _kernels.namespace
+    namespace = look_up(definition, device) if device in KERNELS else None
     if namespace is None:
         _contract.check(definition, arguments)
         return _reference.sequence(definition, arguments)
-    if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
+    if compiling:  # Dynamo traces past a cache, with a warning
         _contract.check(definition, arguments)
         results: tuple[Tensor, Tensor] = _overload(namespace)(*arguments)
         return results
