@@ -330,18 +330,18 @@ class Spike(torch.autograd.Function):
         return gradient / (1 + 10 * x.abs()) ** 2
 
 
-class OldSpike(Spike):
+class OldSpike(torch.autograd.Function):
     """As before torch.func: forward has the context."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         return (x > 0).to(x.dtype)
 
-    setup_context = torch.autograd.Function.setup_context
+    backward = Spike.backward
 
 
-def spiking(function: type[Spike]) -> Callable[..., tuple[Tensor, ...]]:
+def spiking(function: type[torch.autograd.Function]) -> Callable[..., tuple[Tensor, ...]]:
     def step(z: Sequence[Tensor], state: Sequence[Tensor], *, decay: float = 0.9) -> Any:
         spike, voltage = state
         voltage = decay * voltage * (1 - spike) + z[0]
