@@ -582,7 +582,10 @@ def _traced(family: Family) -> Callable[..., tuple[Tensor, ...]]:
 
 # Other layouts ----------------------------------------------------------------------------------
 
-LAYOUT_KEYS = ("SparseCPU", "SparseCsrCPU", "MkldnnCPU", "QuantizedCPU", "NestedTensorCPU")
+LAYOUT_KEYS = (
+    *("SparseCPU", "SparseCsrCPU", "MkldnnCPU", "QuantizedCPU", "NestedTensorCPU"),
+    *("SparseCUDA", "SparseCsrCUDA", "QuantizedCUDA", "NestedTensorCUDA"),
+)
 
 
 def _refusing_layouts(op: Any) -> Callable[..., Any]:

@@ -93,6 +93,20 @@ def test_the_ops_themselves_refuse_cuda_tensors(case: Case) -> None:
         case.raw().redispatch(key, *case.arguments())
 
 
+LAYOUTS = ("SparseCUDA", "SparseCsrCUDA", "QuantizedCUDA", "NestedTensorCUDA")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("case", list(cases.SMALL.values()), ids=ids)
+def test_other_layouts_of_a_gpu_are_refused_by_name(case: Case, layout: str) -> None:
+    """As the dispatcher would call it; test_raw_ops.py has the tensors, where there is a GPU."""
+    key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, layout))
+    arguments = case.arguments()
+    broken = arguments._replace(weights=arguments.weights.to_sparse())
+    with pytest.raises(RuntimeError, match=f"lltm::{case.op}: weights must be a dense tensor"):
+        case.raw().redispatch(key, *broken)
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="not run: there is no nvcc on PATH")
 def test_the_packed_accessors_compile_for_a_gpu(tmp_path: Path) -> None:
     """As `nox -s bench-cuda` builds them, to be timed beside the raw pointers."""
