@@ -7,6 +7,7 @@ test_cuda_shim.py.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import torch
 from cases import Case
 from cuda_variants import library
 from torch import Tensor
+from torch.autograd import DeviceType
 
 import lltm
 from lltm import _jit_cuda, _library
@@ -186,7 +188,6 @@ def test_no_host_synchronisation(case: Case) -> None:
 @pytest.mark.parametrize("case", OPS, ids=ids)
 def test_graph_capture_and_replay(case: Case, dtype: torch.dtype) -> None:
     arguments = case.arguments(dtype, "cuda").leaves()
-    seeds = cases.cotangents(case.function(*arguments))
 
     def step() -> list[Tensor]:
         outputs = case.function(*arguments)
@@ -194,7 +195,8 @@ def test_graph_capture_and_replay(case: Case, dtype: torch.dtype) -> None:
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    with torch.cuda.stream(stream):  # what autograd keeps of another stream ends a capture
+        seeds = cases.cotangents(case.function(*arguments))
         for _ in range(3):
             step()
     torch.cuda.current_stream().wait_stream(stream)
@@ -300,9 +302,11 @@ def test_a_profile_shows_one_product_and_one_kernel_a_step() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         case.function(*arguments)
         torch.cuda.synchronize()
-    kernels = [event.name for event in profile.events() if "memcpy" not in event.name.lower()]
-    assert sum("forward_kernel" in name for name in kernels) == 5
-    assert len(kernels) <= 1 + 2 * 5
+    on_gpu = [e.name for e in profile.events() if e.device_type == DeviceType.CUDA]
+    # A product may be of two kernels, that of a part of the sums and that of their sum.
+    other = [name for name in on_gpu if not re.match(r"Mem(cpy|set)|.*splitKreduce", name)]
+    assert sum("forward_kernel" in name for name in other) == 5
+    assert len(other) <= 1 + 2 * 5, other
 
 
 @gpu
