@@ -50,7 +50,7 @@ def error(actual: Tensor, oracle: Exact) -> Tensor:
 def exact(case: Case, arguments: Arguments) -> tuple[Exact, ...]:
     """The outputs, right to far more digits than ``arguments`` can hold."""
     if arguments.input.dtype != torch.float64:
-        return tuple(map(Exact, case.reference(*arguments.map(Tensor.double))))
+        return tuple(map(Exact, case.reference(*arguments.map(lambda t: t.cpu().double()))))
     return _mpmath(arguments)
 
 

@@ -285,7 +285,7 @@ def test_batched_cotangents(op: str, backend: str) -> None:
     case = CHECKED[op]
     arguments = case.arguments(torch.float64).leaves()
     outputs = case.function(*arguments, backend=backend)
-    seeds = [torch.randn(4, *output.shape, dtype=torch.float64) for output in outputs]
+    seeds = [torch.randn(4, *output.shape).to(output) for output in outputs]
     actual = torch.autograd.grad(
         outputs, arguments.tensors(), seeds, is_grads_batched=True, retain_graph=True
     )

@@ -47,7 +47,7 @@ def test_no_steps_pass_gradients_through(backend: str) -> None:
     arguments = Case("no_steps", 3, 5, 4, steps=0).arguments().leaves()
     output, h_n, c_n = lltm.lltm_sequence(*arguments, backend=backend)
     assert output.shape == (0, 3, 4)
-    seeds = [torch.rand(3, 4), torch.rand(3, 4)]
+    seeds = [torch.rand_like(h_n), torch.rand_like(c_n)]
     d_input, d_weights, d_bias, d_h0, d_c0 = torch.autograd.grad(
         (h_n, c_n), arguments.tensors(), seeds, materialize_grads=True
     )

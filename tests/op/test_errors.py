@@ -214,7 +214,7 @@ def test_other_device(op: str, position: int, backend: str) -> None:
     broken = list(case.arguments())
     broken[position] = broken[position].to("meta")
     name = cases.TENSOR_NAMES[op][position]
-    expected = rf"{name} must be on the device of input, cpu, got meta"
+    expected = rf"{name} must be on the device of input, {broken[0].device}, got meta"
     with pytest.raises(RuntimeError, match=expected):
         case.function(*broken, backend=backend)
 

@@ -376,8 +376,8 @@ def test_ensemble(name: str) -> None:
 def test_backend_of_the_environment(
     name: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = MODULES[name](dtype=torch.float64)
-    x = torch.randn(INPUTS[name], dtype=torch.float64)
+    module = MODULES[name](dtype=torch.float64, device=cases.DEVICE)
+    x = torch.randn(INPUTS[name], dtype=torch.float64, device=cases.DEVICE)
     expected = _flat(module(x))
     monkeypatch.setattr(lltm.backends, "DEFAULT", backend)
     _assert_all_close(_flat(module(x)), expected, backend)

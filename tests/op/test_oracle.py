@@ -47,7 +47,7 @@ def _record(
 def _normwise(actual: tuple[Tensor, ...], exact: tuple[oracle.Exact, ...]) -> float:
     """Largest error in ulp of the largest element."""
     return max(
-        float((a.double() - e.value).abs().max() / oracle.ulp(e.value.abs().max(), a.dtype))
+        float((a.cpu().double() - e.value).abs().max() / oracle.ulp(e.value.abs().max(), a.dtype))
         for a, e in zip(actual, exact, strict=True)
     )
 

@@ -54,13 +54,14 @@ def test_batch_rows_are_independent(backend: str) -> None:
     @SETTINGS
     @given(problems(), dtypes, st.data())
     def check(case: Case, dtype: torch.dtype, data: st.DataObject) -> None:
-        row = torch.tensor([data.draw(st.integers(0, case.batch - 1))])
+        row = torch.tensor([data.draw(st.integers(0, case.batch - 1))], device=cases.DEVICE)
         arguments = case.arguments(dtype)
         together = lltm.lltm_sequence(*arguments, backend=backend)
         alone = lltm.lltm_sequence(*_rows(arguments, row), backend=backend)
         _assert_close(_select(together, row), alone, "one row alone")
         poisoned = arguments._replace(c=arguments.c.index_fill(0, row, float("nan")))
-        others = torch.tensor([b for b in range(case.batch) if b != row], dtype=torch.int64)
+        others = torch.arange(case.batch, device=cases.DEVICE)
+        others = others[others != row]
         outputs = lltm.lltm_sequence(*poisoned, backend=backend)
         _assert_close(_select(outputs, others), _select(together, others), "beside a nan row")
 
@@ -71,7 +72,7 @@ def test_permuting_the_batch_permutes_the_result(backend: str) -> None:
     @SETTINGS
     @given(problems(), dtypes, st.data())
     def check(case: Case, dtype: torch.dtype, data: st.DataObject) -> None:
-        order = torch.tensor(data.draw(st.permutations(range(case.batch))))
+        order = torch.tensor(data.draw(st.permutations(range(case.batch))), device=cases.DEVICE)
         arguments = case.arguments(dtype)
         straight = lltm.lltm_sequence(*arguments, backend=backend)
         permuted = lltm.lltm_sequence(*_rows(arguments, order), backend=backend)
@@ -107,7 +108,7 @@ def test_a_cell_that_takes_no_input_stays(backend: str) -> None:
     @given(problems(), dtypes)
     def check(case: Case, dtype: torch.dtype) -> None:
         arguments = case.arguments(dtype)
-        shut = torch.zeros(3 * case.state, dtype=dtype)
+        shut = torch.zeros(3 * case.state, dtype=dtype, device=cases.DEVICE)
         shut[: case.state] = float("-inf")
         arguments = arguments._replace(bias=shut)
         _, _, c_n = lltm.lltm_sequence(*arguments, backend=backend)

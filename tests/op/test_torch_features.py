@@ -114,7 +114,7 @@ def _autocast_reference(case: Case, arguments: Arguments) -> tuple[Tensor, ...]:
 def test_autocast(op: str, bias: str, backend: str) -> None:
     case = Case("autocast", 3, 4, 5, steps=None if op == "cell" else 3, bias=bias)
     arguments = case.arguments().leaves()
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(cases.DEVICE, torch.bfloat16):
         outputs = case.function(*arguments, backend=backend)
     expected = _autocast_reference(case, arguments)
     for a, e in zip(outputs, expected, strict=True):
@@ -134,7 +134,7 @@ def test_autocast_mixes_what_the_layers_below_left(op: str, backend: str) -> Non
     case = cases.SMALL[op]
     arguments = case.arguments()
     mixed = arguments._replace(input=arguments.input.bfloat16(), h=arguments.h.bfloat16())
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(cases.DEVICE, torch.bfloat16):
         outputs = case.function(*mixed, backend=backend)
     for a, e in zip(outputs, _autocast_reference(case, mixed), strict=True):
         cases.assert_close(a, e, "mixed")
@@ -144,7 +144,7 @@ def test_autocast_mixes_what_the_layers_below_left(op: str, backend: str) -> Non
 def test_autocast_leaves_float64_alone(op: str, backend: str) -> None:
     case = cases.SMALL[op]
     arguments = case.arguments(torch.float64)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(cases.DEVICE, torch.bfloat16):
         outputs = case.function(*arguments, backend=backend)
     for a, e in zip(outputs, case.reference(*arguments), strict=True):
         cases.assert_close(a, e, "float64")
@@ -153,11 +153,11 @@ def test_autocast_leaves_float64_alone(op: str, backend: str) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_autocast_of_a_module(packed: bool, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lltm.backends, "DEFAULT", backend)
-    module = lltm.LLTMSequence(3, 4, num_layers=2, bidirectional=True)
-    x: Any = torch.randn(5, 2, 3)
+    module = lltm.LLTMSequence(3, 4, num_layers=2, bidirectional=True, device=cases.DEVICE)
+    x: Any = torch.randn(5, 2, 3, device=cases.DEVICE)
     if packed:
         x = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3]))
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(cases.DEVICE, torch.bfloat16):
         output, (h_n, c_n) = module(x)
     data = output.data if packed else output
     assert {data.dtype, h_n.dtype, c_n.dtype} == {torch.bfloat16}
