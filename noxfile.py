@@ -45,6 +45,16 @@ OF_THE_OP = "tests/op"
 IN_PARALLEL = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 # A vulnerability that pip-audit knows of and that does no harm here, with the reason.
 ACCEPTED_VULNERABILITIES: dict[str, str] = {}
+# Of the CUDA tests, what compute-sanitizer stands in the way of: torch's profiler cannot listen
+# beside it, and torch's own graphs fail to capture under it.
+BESIDE_SANITIZER = "not profile and not graphed_module"
+SANITIZED = {
+    "memcheck": BESIDE_SANITIZER,
+    "racecheck": BESIDE_SANITIZER,
+    # It does not see what cuBLAS's bfloat16 products for sm_90 store: torch.mm alone is reported.
+    "initcheck": f"{BESIDE_SANITIZER} and not bfloat16 and not autocast",
+    "synccheck": BESIDE_SANITIZER,
+}
 # Of a project that the template makes.
 PROJECT_SESSIONS = ("lint", "matrix", "tests", "docs")
 # Projects of others, each with a matrix.toml.
@@ -423,10 +433,10 @@ def sanitize_cuda(session: nox.Session) -> None:
     if shutil.which("compute-sanitizer") is None:
         session.error("not run: there is no compute-sanitizer on PATH (it comes with CUDA)")
     install_for_gpu(session, "build", "test")
-    for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
+    for tool, tests in SANITIZED.items():
         sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1"]
-        command = ["python", f"{session.bin}/pytest", f"{OF_THE_OP}/test_cuda.py", *session.posargs]
-        session.run(*sanitizer, *command, external=True)
+        command = ["python", f"{session.bin}/pytest", f"{OF_THE_OP}/test_cuda.py", "-k", tests]
+        session.run(*sanitizer, *command, *session.posargs, external=True)
 
 
 @nox.session(name="bench-cuda", tags=["gpu"])
