@@ -68,11 +68,13 @@ class Heat:
         cell: its definition.
         shape: T, B, F, S.
         work: one of :data:`WORKS`.
+        compilers: whether torch.compile takes part.
     """
 
     cell: cells.Definition
     shape: tuple[int, ...]
     work: str
+    compilers: bool = True
 
     def fields(self) -> dict[str, str]:
         """As a row's; a cell is an op."""
@@ -85,7 +87,8 @@ class Heat:
         """Who takes part, whether it can run here or not."""
         of_lltm = ("lltm.LLTMSequence",) if self.cell == formulas.LLTM else ()
         of_torch = (MODULES[self.cell.name],) if self.cell.name in MODULES else ()
-        return ("eager", "lltm.cells", *of_lltm, *of_torch, COMPILE, *JAX)
+        compilers = (COMPILE,) if self.compilers else ()
+        return ("eager", "lltm.cells", *of_lltm, *of_torch, *compilers, *JAX)
 
     def arguments(self) -> _contract.Arguments:
         """Of one layer, as ``nn.LSTM`` draws its parameters."""
@@ -245,14 +248,15 @@ def _repeated(call: Call, count: int) -> list[Call]:
     return [call] * count
 
 
-def heats() -> list[Heat]:
-    """Every row."""
-    return list(itertools.starmap(Heat, itertools.product(formulas.SHIPPED, SHAPES, WORKS)))
+def heats(compilers: bool = True) -> list[Heat]:
+    """Every row, with torch.compile or without."""
+    product = itertools.product(formulas.SHIPPED, SHAPES, WORKS, (compilers,))
+    return list(itertools.starmap(Heat, product))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     option = metafunc.config.getoption
-    every = heats()
+    every = heats(compilers=not option("--without-compilers"))
     try:
         chosen = workloads.select(every, option("--select"), every)
     except ValueError as error:

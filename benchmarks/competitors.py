@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -307,6 +307,21 @@ def everyone() -> tuple[Competitor, ...]:
     composed = (ATEN,) if ATEN.backend in found else ()
     native = (NATIVE,) if NATIVE.backend in found else ()
     return (*OTHERS, *FRAMEWORKS, *composed, installed(), *native, STREAMED)
+
+
+SLOW = ("compile",)
+"""Takes most of a minute before its first result on a sequence."""
+COMPILERS = (*SLOW, "max-autotune")
+
+
+def taking_part(
+    everyone: Iterable[Competitor], row: Row, scope: str, *, compilers: bool
+) -> tuple[Competitor, ...]:
+    """Who races in a row of a scope, with torch.compile or without."""
+    left_out: tuple[str, ...] = () if compilers else COMPILERS
+    if row.case.op == "sequence" and scope != "cuda":
+        left_out += () if scope == "full" and row.dtype == torch.float32 else SLOW
+    return tuple(each for each in everyone if each.takes_part(row) and each.name not in left_out)
 
 
 ROUNDING = 4.0

@@ -17,10 +17,6 @@ from lltm import _library, _processor
 sys.path.append(str(Path(__file__).parents[1]))  # last: `import lltm` is the installed one
 from benchmarks import competitors, cuda_competitors, floors, workloads
 from benchmarks.competitors import Competitor
-from benchmarks.workloads import Row
-
-SLOW = ("compile",)
-"""Takes most of a minute before its first result on a sequence."""
 
 UNBOUNDED = ("smoke", "sweep")
 """Scopes without floors and memory."""
@@ -35,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="which rows to race; smoke races only lltm's backends, without floors",
     )
     group.addoption("--select", metavar="KEY=VALUE,...", help="only rows with these values")
+    group.addoption("--without-compilers", action="store_true", help="race without torch.compile")
 
 
 def _competitors(config: pytest.Config) -> list[Competitor]:
@@ -49,13 +46,6 @@ def _competitors(config: pytest.Config) -> list[Competitor]:
     return list(cuda_competitors.everyone() if scope == "cuda" else competitors.everyone())
 
 
-def _takes_part(competitor: Competitor, row: Row, scope: str) -> bool:
-    if not competitor.takes_part(row):
-        return False
-    slow = competitor.name in SLOW and row.case.op == "sequence"
-    return not slow or scope == "cuda" or (scope == "full" and row.dtype == torch.float32)
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "entrant" not in metafunc.fixturenames:
         return
@@ -65,10 +55,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         rows = workloads.select(workloads.SCOPES[scope](), config.getoption("--select"))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
+    compilers = not config.getoption("--without-compilers")
     everyone = _competitors(config)
     parameters = []
     for row in rows:
-        taking_part = tuple(c for c in everyone if _takes_part(c, row, scope))
+        taking_part = competitors.taking_part(everyone, row, scope, compilers=compilers)
         bounds = () if scope in UNBOUNDED else floors.NAMES[row.device]
         start = (row, taking_part, bool(bounds))
         for name in (*(competitor.name for competitor in taking_part), *bounds):

@@ -349,7 +349,14 @@ def test_a_run_is_stored_by_the_command(docs: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "scope", [[], ["--quick"], ["--full", "--select", "op=cell"]], ids=" ".join
+    "scope",
+    [
+        [],
+        ["--quick"],
+        ["--full", "--select", "op=cell"],
+        ["--full", "--without", "compilers"],
+    ],
+    ids=" ".join,
 )
 def test_a_part_of_a_run_is_no_record(scope: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def test_a_result_is_kept_only_for_the_same_options(tmp_path: Path) -> None:
         Measurer(tmp_path, FULL, 1.0, None),
         Measurer(tmp_path, QUICK, 2.0, None),
         Measurer(tmp_path, QUICK, 1.0, "work=forward"),
+        Measurer(tmp_path, QUICK, 1.0, None, compilers=False),
     ]
     assert one.result(PART) not in [other.result(PART) for other in others]
 
@@ -133,3 +135,18 @@ def test_what_stands_in_the_way_of_a_gpu_is_told(
 def test_what_leaves_out_every_dtype_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert __main__.main(["--quick", "--without", "float32"]) == 2
     assert "--without float32 leaves nothing to measure" in capsys.readouterr().out
+
+
+def test_compilers_are_left_out_of_the_races_on_request(
+    measurer: Measurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    measurer.measure(PART, {})
+    replace(measurer, compilers=False).measure(PART, {})
+    assert ["--without-compilers" in command for command in commands] == [False, True]

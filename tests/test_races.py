@@ -211,6 +211,32 @@ def test_the_rows_of_a_gpu_are_those_declared() -> None:
     assert {row.fields()["dtype"] for row in rows} == {"float32", "tf32", "bfloat16"}
 
 
+@pytest.mark.parametrize(
+    ("op", "scope", "dtype", "compiles"),
+    [
+        ("cell", "quick", torch.float32, True),
+        ("sequence", "quick", torch.float32, False),
+        ("sequence", "full", torch.float32, True),
+        ("sequence", "full", torch.bfloat16, False),
+        ("sequence", "cuda", torch.bfloat16, True),
+    ],
+)
+def test_compilers_race_where_they_end_and_are_wanted(
+    op: str, scope: str, dtype: torch.dtype, compiles: bool
+) -> None:
+    row = next(row for row in workloads.full() if row.case.op == op and row.dtype == dtype)
+    for wanted in (True, False):
+        chosen = competitors.taking_part(competitors.OTHERS, row, scope, compilers=wanted)
+        names = {competitor.name for competitor in chosen}
+        assert ("compile" in names) == (compiles and wanted)
+        assert "eager" in names
+
+
+def test_a_cell_is_raced_without_torch_compile_on_request() -> None:
+    with_it, without = (bench_cells.heats(compilers=wanted)[0].names for wanted in (True, False))
+    assert [name for name in with_it if name not in without] == ["compile"]
+
+
 def test_tf32_is_a_setting_of_its_rows_alone() -> None:
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     for tf32, precision in ((True, "high"), (False, "highest")):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MATRIX_REPORT = ROOT / "build" / "matrix" / "index.html"
 INTERRUPTED = 130
+COMPILERS = "compilers"
 RECORD = Path()
 """What `--compare` means without a file."""
 NOT_RUN = 3
@@ -48,11 +49,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--without",
-        choices=FULL.dtypes,
+        choices=(*FULL.dtypes, COMPILERS),
         action="append",
         default=[],
         help="leave out a dtype, such as float16 where eager takes seconds a call for want of "
-        "instructions; its rows are not run, and --write keeps those of the same kernels",
+        "instructions; its rows are not run, and --write keeps those of the same kernels. Or leave "
+        f"out {COMPILERS}: torch.compile is then not run in any row",
     )
     parser.add_argument(
         "--seconds",
@@ -83,6 +85,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if chosen.write and (chosen.select or not chosen.scope.is_whole):
         whole = ", ".join(f"--{each.name}" for each in SCOPES.values() if each.is_whole)
         parser.error(f"--write keeps whole runs: give one of {whole} with it, and no --select")
+    if chosen.write and COMPILERS in chosen.without and chosen.scope is not CUDA:
+        parser.error(f"--write keeps whole runs: leave --without {COMPILERS} out")
     if chosen.compare is not None and chosen.scope is SWEEP:
         parser.error("--compare: no record holds a sweep; it compares ours with eager")
     return chosen
@@ -134,7 +138,8 @@ def read_stored(path: Path, scope: Scope) -> Run:
 def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
     """Measure all parts; the run, and whether every result was right."""
     folder = chosen.scope.folder
-    measurer = measure.Measurer(folder, chosen.scope, chosen.seconds, chosen.select)
+    compilers = COMPILERS not in chosen.without
+    measurer = measure.Measurer(folder, chosen.scope, chosen.seconds, chosen.select, compilers)
     # Compiled kernels are kept between runs, and leave no trace outside the tree.
     environment = {
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),

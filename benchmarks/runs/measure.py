@@ -92,17 +92,20 @@ class Measurer:
         scope: whose parts they are.
         seconds: for each row.
         select: further selection, as the user gave it.
+        compilers: whether torch.compile races, too.
     """
 
     folder: Path
     scope: Scope
     seconds: float
     select: str | None
+    compilers: bool = True
 
     def result(self, part: Part) -> Path:
         """Where a part's JSON lies; the name changes with the sources and the options."""
         key = source_hash(*project().sources, "benchmarks", "tests/op")[:12]
         options = f"{self.scope.name}-{self.seconds:g}-{self.select or 'all'}".replace("/", "_")
+        options += "" if self.compilers else "-without-compilers"
         return self.folder / "raw" / f"{part.name}-{options}-{key}.json"
 
     def measure(self, part: Part, environment: Mapping[str, str]) -> Measured:
@@ -120,6 +123,7 @@ class Measurer:
             *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")),
             *("-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--benchmark-quiet"),
             *("--rows", self.scope.name, "--select", select),
+            *(() if self.compilers else ("--without-compilers",)),
             f"--benchmark-max-time={self.seconds:g}",
             *(f"--benchmark-json={made}", str(BENCHMARKS / self.scope.races)),
         ]
