@@ -14,6 +14,8 @@ import torch
 from cases import BENCHMARK_CASES, Case, cotangents, sized
 from torch import Tensor
 
+from benchmarks import gpu_cases
+
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 THREADS = (1, 2)
 NEEDS = {
@@ -184,13 +186,9 @@ def smoke() -> Iterator[Row]:
     return (row for row in quick() if row.case.name in SMOKE_CASES and row.work == TRAINING_STEP)
 
 
-CUDA_CASES: tuple[Case, ...] = (
-    sized(16, 32, 128),
-    sized(64, 16, 32, 128),
-    sized(128, 64, 512, 512),
-    sized(512, 64, 1024, 1024),
-    sized(128, 1, 512, 512),
-    sized(100, 256, 256, 256),
+CUDA_CASES: tuple[Case, ...] = tuple(
+    sized(*map(int, name.split("x")))
+    for name in itertools.chain.from_iterable(gpu_cases.BY_OP.values())
 )
 CUDA_PRECISIONS = ((torch.float32, False), (torch.float32, True), (torch.bfloat16, False))
 """Dtype, and whether it is TF32."""

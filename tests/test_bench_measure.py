@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks import workloads
 from benchmarks.runs import __main__, measure
 from benchmarks.runs.figures import BenchError
 from benchmarks.runs.measure import Measured, Measurer, Part
 from benchmarks.runs.scopes import FULL, QUICK, SCOPES
+from benchmarks.workloads import Row
 from lltm.cells import formulas
 
 PART = Part("cell", "float32", "1")
@@ -23,14 +25,25 @@ def names(scope: str, select: str | None) -> list[str]:
     return [part.name for part in measure.parts(SCOPES[scope], select)]
 
 
+def rows_of(part: Part) -> list[Row]:
+    return workloads.select(workloads.cuda(), part.select)
+
+
 def test_quick_is_one_thread_in_float32_and_full_is_everything() -> None:
     assert names("quick", None) == ["cell-float32-1", "sequence-float32-1"]
     assert len(set(names("full", None))) == 2 * 4 * 2
-    assert names("cuda", "op=sequence") == [
-        "sequence-float32-1",
-        "sequence-tf32-1",
-        "sequence-bfloat16-1",
+
+
+def test_on_a_gpu_each_case_is_kept_as_soon_as_it_is_measured() -> None:
+    assert len(set(names("cuda", None))) == 3 * 6
+    assert names("cuda", "op=cell") == [
+        "cell-float32-1-16x32x128",
+        "cell-tf32-1-16x32x128",
+        "cell-bfloat16-1-16x32x128",
     ]
+    assert names("cuda", "case=128x1x512x512,dtype=tf32") == ["sequence-tf32-1-128x1x512x512"]
+    rows = [row for part in measure.parts(SCOPES["cuda"], None) for row in rows_of(part)]
+    assert sorted(row.name for row in rows) == sorted(row.name for row in workloads.cuda())
 
 
 def test_each_cell_that_ships_is_raced_in_a_process_of_its_own() -> None:

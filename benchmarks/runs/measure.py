@@ -1,4 +1,4 @@
-"""Measure: one process for each op, dtype and thread count, its result kept as soon as it ends.
+"""Measure: a process for each op, dtype and thread count, its result kept as soon as it ends.
 
 The races need torch, which this tool never imports; and a process of its own gives each thread
 count fresh thread pools (JAX has no other way) and each compiler a fresh cache in memory.
@@ -29,21 +29,27 @@ BENCHMARKS = ROOT / "benchmarks"
 
 @dataclass(frozen=True)
 class Part:
-    """What one process measures."""
+    """What one process measures: of one case, or of all."""
 
     op: str
     dtype: str
     threads: str
+    case: str | None = None
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What its rows have in common."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
     def name(self) -> str:
         """Such as ``cell-float32-1``."""
-        return f"{self.op}-{self.dtype}-{self.threads}"
+        return "-".join(self.fields.values())
 
     @property
     def select(self) -> str:
         """The rows as the races select them."""
-        return f"op={self.op},dtype={self.dtype},threads={self.threads}"
+        return ",".join(f"{name}={value}" for name, value in self.fields.items())
 
 
 def parts(scope: Scope, select: str | None) -> Iterator[Part]:
@@ -54,13 +60,14 @@ def parts(scope: Scope, select: str | None) -> Iterator[Part]:
     """
     wanted = dict(each.partition("=")[::2] for each in select.split(",")) if select else {}
     found = [
-        Part(op, dtype, threads)
+        Part(op, dtype, threads, case)
         for threads, dtype, op in itertools.product(scope.threads, scope.dtypes, scope.ops)
+        for case in scope.cases.get(op, (None,))
     ]
     left = [
         part
         for part in found
-        if all(wanted.get(key, value) == value for key, value in vars(part).items())
+        if all(wanted.get(key, value) == value for key, value in part.fields.items())
     ]
     if not left:
         raise BenchError(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torchproof.config import ROOT
 
+from benchmarks import gpu_cases
 from benchmarks.runs.figures import CELLS, OPS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 BUILD = ROOT / "build"
@@ -24,6 +26,7 @@ class Scope:
         what: it measures, for people.
         whole: the scope that measures every row of the same kind; it is what a record keeps.
         ops, dtypes, threads: of its rows.
+        cases: of each op, where a process measures one of them; else it measures all.
         seconds: to time each row, unless the user gives others.
         races: the file in ``benchmarks``.
     """
@@ -36,6 +39,7 @@ class Scope:
     threads: tuple[str, ...] = ("1",)
     seconds: float = 1.0
     races: str = "bench_race.py"
+    cases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -65,6 +69,8 @@ CUDA = Scope(
     "every row on a GPU; what `nox -s bench-cuda` runs",
     whole="cuda",
     dtypes=("float32", "tf32", "bfloat16"),
+    # Minutes each, on a machine that is often lent by the hour.
+    cases=gpu_cases.BY_OP,
 )
 SWEEP = Scope(
     "sweep",
