@@ -4,8 +4,11 @@
 
 #include "cell.h"
 
+// Some torches' macro takes its argument literally; this expands it first.
+#define SCRATCH_LIBRARY(name, m) TORCH_LIBRARY(name, m)
+
 // SCRATCH_NAMESPACE comes from the build, so that two builds can be loaded side by side.
-TORCH_LIBRARY(SCRATCH_NAMESPACE, m) {
+SCRATCH_LIBRARY(SCRATCH_NAMESPACE, m) {
   m.def(
       "forward(Tensor input, Tensor weights, Tensor bias, Tensor old_h, Tensor old_cell) -> "
       "Tensor[]",

@@ -75,6 +75,7 @@ VALUES = {
     "ArrayRef<double>": [1.0],
     "ScalarList": [1],
     "c10::string_view": "x",
+    "Dimname": "N",
     "ScalarType": torch.float32,
     "Layout": torch.strided,
     "Device": "cpu",
@@ -111,6 +112,7 @@ def signature_call(function, value):
 # Those whose arguments neither torch's table nor the dummy's signature tells.
 SPECIAL_CALLS = {
     torch.Tensor.polygamma: lambda value: torch.Tensor.polygamma(value, 1),
+    torch.unflatten: lambda value: torch.unflatten(value, 0, [2]),
     torch.Tensor.record_stream: lambda value: value.record_stream(torch.Stream("cpu")),
 }
 # Torch lists it as overridable, but its binding asks no operand.
