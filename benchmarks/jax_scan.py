@@ -12,13 +12,22 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from cases import Arguments, cotangents
+from cases import Arguments
 from torch import Tensor
 from torch.utils import dlpack
 
 from benchmarks.jax_cells import SPLIT, STEPS, States
 from benchmarks.not_here import NotHere
-from benchmarks.workloads import BACKWARD, FORWARD, INFERENCE, TRAINING_STEP, Call, Foreign, Row
+from benchmarks.workloads import (
+    BACKWARD,
+    FORWARD,
+    INFERENCE,
+    TRAINING_STEP,
+    Call,
+    Foreign,
+    Row,
+    cotangents,
+)
 
 Function = Callable[..., Any]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+import cases
 import pytest
 import torch
 from cases import BENCHMARK_CASES, SMALL, Case
@@ -203,6 +204,18 @@ def test_a_gpu_is_timed_by_its_own_events(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch.cuda, "Event", Event)
     assert racing.stopwatch(CELL)([lambda: log.append("call")] * 2) == 0.25
     assert log == ["record", "call", "call", "record", "synchronize"]
+
+
+def test_the_outputs_gradients_are_made_once_for_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    make = cases.cotangents
+    monkeypatch.setattr(cases, "cotangents", lambda outputs: made.append(1) or make(outputs))
+    outputs = tuple(torch.zeros(2, 3, 5, dtype=torch.float64) for _ in range(2))
+    first, again = (workloads.cotangents(outputs) for _ in range(2))
+    assert len(made) == 1
+    assert all(a is b for a, b in zip(first, again, strict=True))
+    assert all(a.equal(b) for a, b in zip(first, make(outputs), strict=True))
+    assert workloads.cotangents([outputs[0].half()])[0].dtype == torch.float16
 
 
 def test_the_rows_of_a_gpu_are_those_declared() -> None:
