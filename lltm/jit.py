@@ -36,7 +36,7 @@ BINDING = "native/binding.cpp"
 KERNEL_SETS = {"AVX2": "avx2", "AVX512": "avx512"}
 """Those of csrc/cpu, by what torch calls the processors they are for; ``baseline`` is for all."""
 TILE_SOURCES = ("cpu/amx.cpp", "cpu/bf16_dot.cpp")
-"""Beside the kernels of SETS_WITH_TILES: products of bfloat16, where the processor has them."""
+"""Products of bfloat16 beside the kernels of SETS_WITH_TILES, where the processor has them."""
 SETS_WITH_TILES = ("avx512", *(("baseline",) if platform.machine() == "aarch64" else ()))
 """Whose file has kernels by tiles beside its own."""
 OPTIMISE = ("-O2", "-march=native")
