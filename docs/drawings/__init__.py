@@ -1,11 +1,13 @@
 """Directives whose drawings are made of committed data.
 
 ``flow``: one flow of flows.toml, its boxes in order. ``report``: the matrix's report page of what
-docs/proofs has recorded. ``errors``: its plot of errors against the oracle.
+docs/proofs has recorded. ``errors``: its plot of errors against the oracle. ``gpu-steps``: the
+training steps of cuda.json.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,15 +15,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 import tomllib
 from docutils import nodes
+from matplotlib.ticker import FuncFormatter
 from sphinx.util.docutils import SphinxDirective
 from torchproof.report import page, proofs
 from torchproof.report.page import plots
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from sphinx.application import Sphinx
     from torchproof.rows.results import Result
 
 DATA = Path(__file__).with_name("flows.toml")
+GPU_STEPS = Path(__file__).parents[1] / "cuda.json"
 REPOSITORY = Path(__file__).parents[2]
 REPORT = "report.html"
 COLUMNS = 4
@@ -141,6 +146,43 @@ class Errors(SphinxDirective):
         return [nodes.raw("", figure, format="html"), nodes.paragraph("", plot.words)]
 
 
+def gpu_steps() -> plots.Plot:
+    """Each time of a training step that cuda.json has, on a line for each size and dtype."""
+    rows = json.loads(GPU_STEPS.read_text(encoding="utf-8"))["rows"]
+    lines = list(dict.fromkeys(f"{row['case']} {row['dtype']}" for row in rows))
+    looks = {"lltm": ("o", plots.COLOURS["fused"]), "nn.LSTM": ("^", plots.COLOURS["cuda"])}
+
+    def draw(axes: Axes) -> None:
+        for who, (marker, colour) in looks.items():
+            points = [
+                (time, lines.index(f"{row['case']} {row['dtype']}"))
+                for row in rows
+                if row["who"] == who
+                for time in row["milliseconds"]
+            ]
+            axes.plot(*zip(*points, strict=True), marker, color=colour, alpha=0.75, label=who)
+        axes.set_xscale("log")
+        axes.set_yticks(range(len(lines)), lines)
+        axes.invert_yaxis()
+        axes.set_xlabel("milliseconds of a training step")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.grid(visible=True, axis="x")
+        axes.legend()
+
+    return plots.plot(draw, len(lines), "A training step on the GPU, by lltm and by nn.LSTM.")
+
+
+class GpuSteps(SphinxDirective):
+    """``:::{gpu-steps}``."""
+
+    def run(self) -> list[nodes.Node]:
+        """The plot."""
+        self.env.note_dependency(str(GPU_STEPS))
+        plot = gpu_steps()
+        figure = f'<img class="errors" src="{plot.wide}" alt="{escape(plot.words)}">'
+        return [nodes.raw("", figure, format="html")]
+
+
 def write_report(app: Sphinx, failure: Exception | None) -> None:
     """The page of the directive ``report``."""
     if failure is None and app.builder.format == "html":
@@ -153,5 +195,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("flow", Flow)
     app.add_directive("report", Report)
     app.add_directive("errors", Errors)
+    app.add_directive("gpu-steps", GpuSteps)
     app.connect("build-finished", write_report)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
