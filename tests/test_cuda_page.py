@@ -1,0 +1,23 @@
+"""The table of docs/cuda.md is that of docs/cuda.json, which its picture is drawn from."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_the_page_has_the_times_of_its_json() -> None:
+    measured = json.loads((DOCS / "cuda.json").read_text(encoding="utf-8"))["rows"]
+    times = {(row["case"], row["dtype"], row["who"]): row for row in measured}
+    page = (DOCS / "cuda.md").read_text(encoding="utf-8")
+    line = re.compile(r"^\| ([\dx ]+?)(?: \(a cell\))? \| (\w+16|\w+32) \| (.+) \|$", re.MULTILINE)
+    lines = [(size.replace(" ", ""), dtype, rest) for size, dtype, rest in line.findall(page)]
+    assert 2 * len(lines) == len(measured) > 0
+    for case, dtype, rest in lines:
+        both = [times[case, dtype, who] for who in ("lltm", "nn.LSTM")]
+        steps = (" and ".join(f"{time:.2f}" for time in row["milliseconds"]) for row in both)
+        on_gpu = (f"{row['milliseconds_on_gpu']:.2f}" for row in both)
+        assert rest.split(" | ") == [*steps, *on_gpu]
