@@ -45,8 +45,8 @@ OF_THE_OP = "tests/op"
 IN_PARALLEL = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 # A vulnerability that pip-audit knows of and that does no harm here, with the reason.
 ACCEPTED_VULNERABILITIES: dict[str, str] = {}
-# Of the CUDA tests, what compute-sanitizer stands in the way of: torch's profiler cannot listen
-# beside it, and torch's own graphs fail to capture under it.
+# The CUDA tests that work under compute-sanitizer: beside it torch's profiler records nothing, and
+# torch.cuda.make_graphed_callables cannot capture.
 BESIDE_SANITIZER = "not profile and not graphed_module"
 SANITIZED = {
     "memcheck": BESIDE_SANITIZER,

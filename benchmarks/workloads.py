@@ -34,7 +34,7 @@ Call = Callable[[], object]
 Like = tuple[torch.Size, torch.dtype, torch.device]
 
 
-# Those of 512 steps of 64 x 1024 take seconds, and each competitor asks for them a dozen times.
+# Those of 512 steps of 64 x 1024 take seconds, and each competitor needs them a dozen times.
 @functools.lru_cache(maxsize=1)
 def _cotangents(like: tuple[Like, ...]) -> Outputs:
     return cases.cotangents(

@@ -55,7 +55,7 @@ def at_once(work: Callable[[int], Result]) -> list[Result]:
     barrier = threading.Barrier(THREADS)
 
     def begin(index: int) -> Result:
-        torch.get_num_threads()  # where it was not asked, torch 2.10 multiplies with all cores
+        torch.get_num_threads()  # until then a thread of torch 2.10 uses all cores
         barrier.wait()
         return work(index)
 
