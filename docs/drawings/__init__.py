@@ -133,6 +133,11 @@ class Report(SphinxDirective):
         return [nodes.raw("", frame, format="html")]
 
 
+def _image(plot: plots.Plot) -> nodes.raw:
+    figure = f'<img class="errors" src="{plot.wide}" alt="{escape(plot.words)}">'
+    return nodes.raw("", figure, format="html")
+
+
 class Errors(SphinxDirective):
     """``:::{errors}``."""
 
@@ -142,8 +147,7 @@ class Errors(SphinxDirective):
         plot = plots.oracle(recorded())
         if plot is None:
             return [nodes.paragraph("", "No record has errors yet.")]
-        figure = f'<img class="errors" src="{plot.wide}" alt="{escape(plot.words)}">'
-        return [nodes.raw("", figure, format="html"), nodes.paragraph("", plot.words)]
+        return [_image(plot), nodes.paragraph("", plot.words)]
 
 
 def gpu_steps() -> plots.Plot:
@@ -178,9 +182,7 @@ class GpuSteps(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """The plot."""
         self.env.note_dependency(str(GPU_STEPS))
-        plot = gpu_steps()
-        figure = f'<img class="errors" src="{plot.wide}" alt="{escape(plot.words)}">'
-        return [nodes.raw("", figure, format="html")]
+        return [_image(gpu_steps())]
 
 
 def write_report(app: Sphinx, failure: Exception | None) -> None:
