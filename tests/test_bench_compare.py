@@ -354,7 +354,7 @@ def test_a_run_is_stored_by_the_command(docs: Path, monkeypatch: pytest.MonkeyPa
         [],
         ["--quick"],
         ["--full", "--select", "op=cell"],
-        ["--full", "--without", "compilers"],
+        ["--full", "--without-compilers"],
     ],
     ids=" ".join,
 )

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MATRIX_REPORT = ROOT / "build" / "matrix" / "index.html"
 INTERRUPTED = 130
-COMPILERS = "compilers"
 RECORD = Path()
 """What `--compare` means without a file."""
 NOT_RUN = 3
@@ -49,12 +48,17 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--without",
-        choices=(*FULL.dtypes, COMPILERS),
+        choices=FULL.dtypes,
         action="append",
         default=[],
         help="leave out a dtype, such as float16 where eager takes seconds a call for want of "
-        "instructions; its rows are not run, and --write keeps those of the same kernels. Or leave "
-        f"out {COMPILERS}: torch.compile is then not run in any row",
+        "instructions; its rows are not run, and --write keeps those of the same kernels",
+    )
+    parser.add_argument(
+        "--without-compilers",
+        dest="compilers",
+        action="store_false",
+        help="leave out torch.compile, whose compilations take most of the time",
     )
     parser.add_argument(
         "--seconds",
@@ -85,8 +89,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if chosen.write and (chosen.select or not chosen.scope.is_whole):
         whole = ", ".join(f"--{each.name}" for each in SCOPES.values() if each.is_whole)
         parser.error(f"--write keeps whole runs: give one of {whole} with it, and no --select")
-    if chosen.write and COMPILERS in chosen.without and chosen.scope is not CUDA:
-        parser.error(f"--write keeps whole runs: leave --without {COMPILERS} out")
+    if chosen.write and not chosen.compilers and chosen.scope is not CUDA:
+        parser.error("--write keeps whole runs: omit --without-compilers")
     if chosen.compare is not None and chosen.scope is SWEEP:
         parser.error("--compare: no record holds a sweep; it compares ours with eager")
     return chosen
@@ -138,8 +142,9 @@ def read_stored(path: Path, scope: Scope) -> Run:
 def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
     """Measure all parts; the run, and whether every result was right."""
     folder = chosen.scope.folder
-    compilers = COMPILERS not in chosen.without
-    measurer = measure.Measurer(folder, chosen.scope, chosen.seconds, chosen.select, compilers)
+    measurer = measure.Measurer(
+        folder, chosen.scope, chosen.seconds, chosen.select, chosen.compilers
+    )
     # Compiled kernels are kept between runs, and leave no trace outside the tree.
     environment = {
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
