@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,12 @@ def test_a_part_that_the_selection_leaves_no_row_is_no_failure(
 ) -> None:
     ends(monkeypatch, 0, None)
     assert measurer.measure(PART, {}) == Measured(None, right=True)
+
+
+def test_a_selection_of_one_op_races_nothing_of_the_other(tmp_path: Path) -> None:
+    cells = Measurer(tmp_path, replace(QUICK, name="smoke"), 1.0, "case=16x32x128")
+    sequences = Part("sequence", "float32", "1")
+    assert cells.measure(sequences, os.environ) == Measured(None, right=True)
 
 
 @pytest.mark.parametrize("written", [None, '{"benchm', '{"benchmarks": []}'])

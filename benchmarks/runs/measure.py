@@ -129,6 +129,8 @@ class Measurer:
         command = [
             *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")),
             *("-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--benchmark-quiet"),
+            # The selection may leave a part no row, which is no error.
+            *("-W", "ignore:Not saving anything"),
             *("--rows", self.scope.name, "--select", select),
             *(() if self.compilers else ("--without-compilers",)),
             f"--benchmark-max-time={self.seconds:g}",
