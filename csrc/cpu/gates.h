@@ -15,10 +15,7 @@ struct StepScalars {
 // The lines of some rows.
 template <int Vectors, class T>
 LLTM_INLINE void fetch_rows(const T* from, int64_t stride, int64_t rows) {
-  constexpr int64_t columns = Vectors * kWidth<T>, line = 64 / sizeof(T);
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < columns; i += line) __builtin_prefetch(from + row * stride + i);
-  }
+  for (int64_t row = 0; row < rows; ++row) fetch<Vectors * kWidth<T>>(from + row * stride);
 }
 
 // Asks for what finish_backward reads and writes of some rows, before the product that it follows.

@@ -22,6 +22,14 @@ LLTM_INLINE int64_t next_rows(int64_t left) {
 // blocks are shorter for it.
 constexpr int64_t kSumBlock = kHasFma ? 32 : 16;
 
+// Asks for the lines of so many elements in a row.
+template <int64_t Count, class T>
+LLTM_INLINE void fetch(const T* from) {
+  constexpr int64_t line = 64 / sizeof(T);
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < Count; i += line) __builtin_prefetch(from + i);
+}
+
 // Operands of a tile: sums [rows, Vectors * width] = a [rows, depth] b [depth, Vectors * width].
 template <class T>
 struct TileOperands {
