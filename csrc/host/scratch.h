@@ -29,6 +29,9 @@ constexpr std::size_t kKeptBytesOfAll = std::size_t{64} << 20;
 // for every thread's heap.
 constexpr std::size_t kSystemBytes = std::size_t{1} << 20;
 
+// Of x86-64, and of aarch64 with pages of 4 KiB.
+constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
+
 struct Block {
   void* memory = nullptr;
   std::size_t bytes = 0;
@@ -36,15 +39,26 @@ struct Block {
 
 #if defined(__unix__) || defined(__APPLE__)
 constexpr bool kHasSystemBlocks = true;
-inline void* system_allocate(std::size_t bytes) {
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+// Whole huge pages: weights and gradients of this size are in another small page every few lines.
+inline Block system_allocate(std::size_t bytes) {
+  const std::size_t whole = (bytes + kHugeBytes - 1) / kHugeBytes * kHugeBytes;
+  const std::size_t room = whole + kHugeBytes;
+  void* memory = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  return memory;
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(memory) % kHugeBytes;
+  char* block = static_cast<char*>(memory) + before;
+  if (before > 0) ::munmap(memory, before);
+  ::munmap(block + whole, kHugeBytes - before);
+#ifdef MADV_HUGEPAGE
+  ::madvise(block, whole, MADV_HUGEPAGE);
+#endif
+  return {block, whole};
 }
 inline void system_free(const Block& block) { ::munmap(block.memory, block.bytes); }
 #else
 constexpr bool kHasSystemBlocks = false;
-inline void* system_allocate(std::size_t) { return nullptr; }
+inline Block system_allocate(std::size_t) { return {}; }
 inline void system_free(const Block&) {}
 #endif
 
@@ -53,8 +67,8 @@ inline bool is_of_the_system(std::size_t bytes) {
 }
 
 inline Block allocate(std::size_t bytes) {
-  return {is_of_the_system(bytes) ? system_allocate(bytes) : ::operator new(bytes, kAlignment),
-          bytes};
+  if (is_of_the_system(bytes)) return system_allocate(bytes);
+  return {::operator new(bytes, kAlignment), bytes};
 }
 
 inline void free_block(const Block& block) {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
 import itertools
 import mmap
+import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import lltm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -195,9 +198,26 @@ def test_no_memory_is_kept_for_each_call(op: str) -> None:
     assert kept < calls << 19, f"{kept / calls:.0f} bytes for a call"
 
 
+def mapped_pages() -> int:
+    """Of the addresses of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[0])
+
+
 def page_faults() -> int:
     """So far, of this process, that needed no reading."""
     return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[7])
+
+
+PR_SET_THP_DISABLE = 41
+
+
+@pytest.fixture
+def small_pages() -> Iterator[None]:
+    """For this process: a fault of a huge page would count as one, whatever its size."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    assert prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0
+    yield
+    assert prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0
 
 
 def bytes_faulted_in(call: Callable[[], object], before_each: Callable[[], object]) -> float:
@@ -212,9 +232,11 @@ def bytes_faulted_in(call: Callable[[], object], before_each: Callable[[], objec
 
 
 WIDE = cases.Case("wide", 1, 256, 512, steps=4)  # its packed weights take 3 MiB
+LARGE = cases.Case("large", 1, 1, 2048, steps=4)  # 48 MiB, which no thread keeps
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it reads /proc")
+@pytest.mark.usefixtures("small_pages")
 def test_other_sizes_before_cost_no_page_faults() -> None:
     """A thread keeps the room of its last calls, not that of its first ones."""
     arguments = WIDE.arguments()
@@ -227,11 +249,12 @@ def test_other_sizes_before_cost_no_page_faults() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it reads /proc")
-@pytest.mark.parametrize(("others", "state"), [(0, 2048), (2, 1408)])
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize(("others", "state"), [(0, LARGE.state), (2, 1408)])
 def test_room_that_cannot_be_kept_costs_other_calls_no_page_faults(others: int, state: int) -> None:
     """Too large to keep, or too large beside what other threads keep."""
     arguments = WIDE.arguments()
-    large = cases.Case("large", 1, 1, state, steps=4)  # packed, 22 or 48 MiB
+    large = dataclasses.replace(LARGE, state=state)  # 48 or 22 MiB
     of_large = large.arguments()
     all_here = threading.Barrier(others + 1)
 
@@ -248,3 +271,24 @@ def test_room_that_cannot_be_kept_costs_other_calls_no_page_faults(others: int, 
             lambda: large.function(*of_large, backend="fused"),
         )
     assert faulted_in < 1 << 18
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it reads /proc")
+def test_room_that_is_not_kept_takes_no_addresses() -> None:
+    """What is mapped beside a block to align it goes back, and the block after the call."""
+    arguments, calls = LARGE.arguments(), 16
+    LARGE.function(*arguments, backend="fused")
+    before = mapped_pages()
+    for _ in range(calls):
+        LARGE.function(*arguments, backend="fused")
+    assert (mapped_pages() - before) * mmap.PAGESIZE < calls << 20
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(),
+    reason="not run: this system has no huge pages to ask for",
+)
+def test_large_room_asks_for_huge_pages() -> None:
+    WIDE.function(*WIDE.arguments(), backend="fused")
+    flags = re.findall(r"^VmFlags:(.*)$", Path("/proc/self/smaps").read_text(), re.MULTILINE)
+    assert any("hg" in each.split() for each in flags)
