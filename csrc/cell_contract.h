@@ -16,15 +16,16 @@ inline namespace LLTM_CELL {
 // the rows of head k only that head's; bias [PS] or [1, PS]; states [N, B, S], the hidden state
 // first; reset bool [T, B]: where true, the row's states are those of reset_state [N, B, S], or
 // zeros, before that step.
-#define LLTM_ANY_ARGUMENTS                                                        \
-  "(Tensor input, Tensor weights, Tensor? bias, Tensor states, float[] scalars, " \
-  "Tensor? reset=None, Tensor? reset_state=None)"
+#define LLTM_ANY_ARGUMENTS                                                       \
+  "Tensor input, Tensor weights, Tensor? bias, Tensor states, float[] scalars, " \
+  "Tensor? reset=None, Tensor? reset_state=None"
+// With input_weights [GS, F], weights are [GS, S / H]: what torch's modules have in two parameters.
 // -> output [T, B, S], last [N, B, S]
 constexpr const char* kAnySequenceSchema =
-    "sequence" LLTM_ANY_ARGUMENTS " -> (Tensor output, Tensor last)";
+    "sequence(" LLTM_ANY_ARGUMENTS ", Tensor? input_weights=None) -> (Tensor output, Tensor last)";
 // ... and states_all [T, N - 1, B, S] without the hidden state, saved [T, B, kSaved S] for backward
-constexpr const char* kAnySequenceForwardSchema = "sequence_forward" LLTM_ANY_ARGUMENTS
-                                                  " -> (Tensor output, Tensor last, Tensor "
+constexpr const char* kAnySequenceForwardSchema = "sequence_forward(" LLTM_ANY_ARGUMENTS
+                                                  ") -> (Tensor output, Tensor last, Tensor "
                                                   "states_all, Tensor saved)";
 constexpr const char* kAnySequenceBackwardSchema =
     "sequence_backward(Tensor? grad_output, Tensor? grad_last, Tensor input, Tensor weights, "
@@ -48,12 +49,14 @@ struct AnyArguments {
   const std::vector<double>& scalars;
   const std::optional<Tensor>& reset;
   const std::optional<Tensor>& reset_state;
+  const std::optional<Tensor>& input_weights;
 };
 
-// How many heads the columns of weights leave.
+// How many heads the columns of weights leave, `features` of which are the input's.
 template <class Tensor>
-int64_t check_heads(const char* op, const Tensor& weights, int64_t features, int64_t state) {
-  const std::string terms = "[" + of_state(Cell::kGates) + ", S / H + F]";
+int64_t check_heads(const char* op, const Tensor& weights, const std::string& columns,
+                    int64_t features, int64_t state) {
+  const std::string terms = "[" + of_state(Cell::kGates) + ", " + columns + "]";
   STD_TORCH_CHECK(weights.dim() == 2 && weights.size(0) == Cell::kGates * state, "lltm::", op,
                   ": weights must have shape ", terms, " with S = ", state, ", got ",
                   shape_string(weights));
@@ -63,6 +66,20 @@ int64_t check_heads(const char* op, const Tensor& weights, int64_t features, int
                   " with H heads, of which S = ", state, " is a multiple, and F = ", features,
                   ", got ", shape_string(weights));
   return state == 0 ? 1 : state / head;
+}
+
+// As check_heads, of weights that may be in two tensors.
+template <class Api, class Tensor>
+int64_t check_any_weights(const char* op, const AnyArguments<Tensor>& args,
+                          const CellSizes& sizes) {
+  if (!args.input_weights) {
+    return check_heads(op, args.weights, "S / H + F", sizes.features, sizes.state);
+  }
+  check_kind<Api>(op, "input_weights", *args.input_weights, args.input);
+  check_shape(op, "input_weights", *args.input_weights,
+              ("[" + of_state(Cell::kGates) + ", F]").c_str(),
+              {Cell::kGates * sizes.state, sizes.features});
+  return check_heads(op, args.weights, "S / H", 0, sizes.state);
 }
 
 template <class Api, class Tensor>
@@ -111,7 +128,7 @@ SequenceSizes check_any_sequence(const char* op, const AnyArguments<Tensor>& arg
   check_sizes(op, sizes);
   check_shape(op, "states", args.states, "[N, B, S]",
               {Cell::kStates, sizes.cell.batch, sizes.cell.state});
-  sizes.cell.heads = check_heads(op, args.weights, sizes.cell.features, sizes.cell.state);
+  sizes.cell.heads = check_any_weights<Api>(op, args, sizes.cell);
   check_any_bias<Api>(op, args.bias, args.input, sizes.cell.state);
   STD_TORCH_CHECK(args.scalars.size() == static_cast<size_t>(Cell::kScalars), "lltm::", op,
                   ": scalars must have ", Cell::kScalars, " numbers, got ", args.scalars.size());

@@ -91,6 +91,22 @@ def test_rows_begin_again(
     check(cell, ops, [*drawn, states / 2 if with_state else None], reset, dtype)
 
 
+@pytest.mark.parametrize("in_one_launch", [True, False], ids=["one_launch", "step_by_step"])
+@pytest.mark.parametrize("shape", [SHAPES[1], WITH_HEADS[0]], ids=str)
+def test_weights_may_be_apart(
+    built: tuple[AnyCell, Any], shape: tuple[int, ...], in_one_launch: bool
+) -> None:
+    cell, ops = built
+    input, weights, *others = given(cell, shape, torch.float64)
+    assert weights is not None
+    parts = weights.tensor_split([shape[3] // shape[4]], dim=1)
+    rest = (*others, list(cell.scalars), None, None)
+    with library.device(ops, multiprocessors=40 if in_one_launch else 0):
+        expected = ops.sequence(input, weights, *rest)
+        found = ops.sequence(input, parts[0], *rest, parts[1])
+    torch.testing.assert_close(found, expected)
+
+
 def test_no_steps_leave_the_states(built: tuple[AnyCell, Any]) -> None:
     cell, ops = built
     input, weights, bias, states = given(cell, (0, 2, 3, 6, 1), torch.float64)

@@ -39,7 +39,7 @@ inline Scalars scalars_of(const std::vector<double>& values) {
 template <class Api, class Tensor = typename Api::Tensor>
 struct AnyTensors {
   Tensor input, weights;
-  std::optional<Tensor> bias, states, reset, reset_state;
+  std::optional<Tensor> bias, states, reset, reset_state, input_weights;
 
   explicit AnyTensors(const AnyArguments<Tensor>& args)
       : input(Api::contiguous(args.input)),
@@ -47,7 +47,15 @@ struct AnyTensors {
         bias(contiguous_or_none<Api>(args.bias)),
         states(Api::contiguous(args.states)),
         reset(contiguous_or_none<Api>(args.reset)),
-        reset_state(contiguous_or_none<Api>(args.reset_state)) {}
+        reset_state(contiguous_or_none<Api>(args.reset_state)),
+        input_weights(contiguous_or_none<Api>(args.input_weights)) {}
+
+  template <class T>
+  SequenceWeights<T> sequence_weights(const CellSizes& sizes) const {
+    const T* data = Api::template data<T>(weights);
+    if (!input_weights) return {data, sizes};
+    return {data, Api::template data<T>(*input_weights), sizes};
+  }
 
   template <class T>
   Resets<T> resets(int64_t plane) const {
@@ -85,7 +93,7 @@ AnyResult<Tensor> any_sequence_compute(const char* op, const AnyArguments<Tensor
     using T = decltype(zero);
     SequenceForward<T> args{sizes, scalars_of(arguments.scalars)};
     args.input = Api::template data<T>(of.input);
-    args.weights = Api::template data<T>(of.weights);
+    args.weights = of.template sequence_weights<T>(sizes.cell);
     args.bias = data_or_null<Api, T>(of.bias);
     split_states<Api>(of.states, plane, args.first);
     args.resets = of.template resets<T>(plane);
@@ -103,9 +111,11 @@ std::tuple<Tensor, Tensor> any_sequence_op(const Tensor& input, const Tensor& we
                                            const std::optional<Tensor>& bias, const Tensor& states,
                                            const std::vector<double>& scalars,
                                            const std::optional<Tensor>& reset,
-                                           const std::optional<Tensor>& reset_state) {
+                                           const std::optional<Tensor>& reset_state,
+                                           const std::optional<Tensor>& input_weights) {
   const auto r = any_sequence_compute<Device, Tensor>(
-      "sequence", {input, weights, bias, states, scalars, reset, reset_state}, false);
+      "sequence", {input, weights, bias, states, scalars, reset, reset_state, input_weights},
+      false);
   return {r.output, r.last};
 }
 
@@ -115,7 +125,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> any_sequence_forward_op(
     const Tensor& states, const std::vector<double>& scalars, const std::optional<Tensor>& reset,
     const std::optional<Tensor>& reset_state) {
   const auto r = any_sequence_compute<Device, Tensor>(
-      "sequence_forward", {input, weights, bias, states, scalars, reset, reset_state}, true);
+      "sequence_forward", {input, weights, bias, states, scalars, reset, reset_state, std::nullopt},
+      true);
   return {r.output, r.last, *r.states_all, *r.saved};
 }
 
@@ -152,7 +163,9 @@ Gradients<Tensor> any_sequence_backward_op(
     const std::optional<Tensor>& reset_state, const Tensor& output_, const Tensor& states_all_,
     const Tensor& saved_, const typename Device::Api::Needs& needs) {
   using Api = typename Device::Api;
-  const AnyArguments<Tensor> arguments{input, weights, bias, states, scalars, reset, reset_state};
+  const std::optional<Tensor> none;
+  const AnyArguments<Tensor> arguments{input,   weights, bias,        states,
+                                       scalars, reset,   reset_state, none};
   const SequenceSizes sizes = check_any_backward<Api>(arguments, grad_output_, grad_last_, output_,
                                                       states_all_, saved_, needs);
   const int64_t batch = sizes.cell.batch, state = sizes.cell.state, plane = batch * state;

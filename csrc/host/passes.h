@@ -51,12 +51,33 @@ struct Resets {
   const T* state[Cell::kStates] = {};  // [B, S] each, or null for zeros
 };
 
+// The weights of a forward pass: side by side in one array, or in two.
+template <class T>
+struct SequenceWeights {
+  const T* state = nullptr;  // [GS, S / H]
+  int64_t state_stride = 0;  // between rows
+  const T* input = nullptr;  // [GS, F]
+  int64_t input_stride = 0;
+
+  SequenceWeights() = default;
+  SequenceWeights(const T* both, const CellSizes& sizes)
+      : state(both),
+        state_stride(sizes.width()),
+        input(both + sizes.head()),
+        input_stride(sizes.width()) {}
+  SequenceWeights(const T* of_state, const T* of_input, const CellSizes& sizes)
+      : state(of_state),
+        state_stride(sizes.head()),
+        input(of_input),
+        input_stride(sizes.features) {}
+};
+
 template <class T>
 struct SequenceForward {
   SequenceSizes sizes;
   Scalars scalars;
-  const T* input = nullptr;            // [T, B, F]
-  const T* weights = nullptr;          // [GS, S / H + F]
+  const T* input = nullptr;  // [T, B, F]
+  SequenceWeights<T> weights;
   const T* bias = nullptr;             // [PS] or null
   const T* first[Cell::kStates] = {};  // [B, S] each, before the first step
   Resets<T> resets = {};

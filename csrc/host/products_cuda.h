@@ -27,13 +27,14 @@ class StateWeights {
  public:
   using Tensor = typename Api::Tensor;
 
-  StateWeights(const typename Api::Queue& queue, const T* weights, const CellSizes& sizes,
-               const Tensor& like)
-      : matrix_(dense(weights, sizes.gates(), sizes.width()).column_range(0, sizes.head())) {
+  // The rows of `weights` are `stride` apart.
+  StateWeights(const typename Api::Queue& queue, const T* weights, int64_t stride,
+               const CellSizes& sizes, const Tensor& like)
+      : matrix_{weights, sizes.gates(), sizes.head(), stride} {
     if (sizes.heads == 1) return;
     expanded_.emplace(like, sizes.gates() * sizes.state);
     cuda::expand_heads<T>(
-        {sizes.gates(), sizes.state, sizes.head(), weights, sizes.width(), expanded_->data()},
+        {sizes.gates(), sizes.state, sizes.head(), weights, stride, expanded_->data()},
         queue.stream());
     matrix_ = dense<const T>(expanded_->data(), sizes.gates(), sizes.state);
   }

@@ -46,7 +46,7 @@ SequenceResult<Tensor> sequence_compute(const char* op, const Tensor& input_,
     using T = decltype(zero);
     SequenceForward<T> args{sizes, {alpha}};
     args.input = Api::template data<T>(input);
-    args.weights = Api::template data<T>(weights);
+    args.weights = {Api::template data<T>(weights), sizes.cell};
     args.bias = data_or_null<Api, T>(bias);
     args.first[0] = Api::template data<T>(h0);
     args.first[1] = Api::template data<T>(c0);

@@ -95,10 +95,10 @@ void sequence_forward_cuda(const typename Api::Queue& queue, const SequenceForwa
   const int64_t rows = args.sizes.steps * sizes.batch, gates = sizes.gates();
   const DeviceScratch<Api, T> projected(like, rows * gates);
   Api::matmul(queue, dense(projected.data(), rows, gates), dense(args.input, rows, sizes.features),
-              dense(args.weights, gates, sizes.width())
-                  .column_range(sizes.head(), sizes.features)
+              Matrix<const T>{args.weights.input, gates, sizes.features, args.weights.input_stride}
                   .transposed());
-  const StateWeights<Api, T> weights(queue, args.weights, sizes, like);
+  const StateWeights<Api, T> weights(queue, args.weights.state, args.weights.state_stride, sizes,
+                                     like);
   const auto plan = cuda::persistent_plan<T>(sizes.batch, sizes.state);
   if (args.sizes.steps == 0 || args.resets.rows || !plan.fits()) {
     return sequence_steps_cuda<Api, T>(queue, args, weights.matrix(), projected.data(), like);
@@ -206,7 +206,7 @@ template <class Api, class T>
 void sequence_loop_backward_cuda(const typename Api::Queue& queue, const SequenceBackward<T>& args,
                                  const typename Api::Tensor& like) {
   const CellSizes& sizes = args.sizes.cell;
-  const StateWeights<Api, T> weights(queue, args.weights, sizes, like);
+  const StateWeights<Api, T> weights(queue, args.weights, sizes.width(), sizes, like);
   const auto plan = cuda::persistent_plan<T>(sizes.batch, sizes.state);
   if (args.resets.rows || !plan.fits()) {
     return BackwardStepsCuda<Api, T>(queue, args, weights.matrix(), like).run();

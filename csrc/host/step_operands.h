@@ -53,16 +53,16 @@ class ComputeState {
 template <class Api, class T>
 class PackedWeights {
  public:
-  // `weights` begins with the first of the columns.
+  // `weights` begins with the first of the columns; its rows are `stride` apart.
   PackedWeights(void (*kernel)(const cpu::Pack<T>&, int64_t, int64_t), const T* weights,
-                int64_t columns, const CellSizes& sizes, int64_t vectors)
+                int64_t stride, int64_t columns, const CellSizes& sizes, int64_t vectors)
       : panels_(cpu::kernels().of<T>().panels(sizes.head(), vectors)),
         heads_(sizes.heads),
         packed_(heads_ * size(columns, vectors)) {
-    const int64_t head = sizes.head(), width = sizes.width();
+    const int64_t head = sizes.head();
     for (int64_t k = 0; k < heads_; ++k) {
-      const cpu::Pack<T> args{weights + k * head * width,
-                              width,
+      const cpu::Pack<T> args{weights + k * head * stride,
+                              stride,
                               sizes.state,
                               head,
                               columns,

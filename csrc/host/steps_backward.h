@@ -27,8 +27,8 @@ class BackwardProduct {
  public:
   explicit BackwardProduct(const SequenceBackward<T>& args)
       : sizes_(args.sizes.cell),
-        packed_(cpu::kernels().of<T>().pack_backward, args.weights, sizes_.head(), sizes_,
-                cpu::kBackwardVectors),
+        packed_(cpu::kernels().of<T>().pack_backward, args.weights, sizes_.width(), sizes_.head(),
+                sizes_, cpu::kBackwardVectors),
         d_zs_(sizes_.batch * sizes_.gates()),
         kept_(args) {}
 

@@ -53,11 +53,11 @@ void project_inputs(const SequenceForward<T>& args, int64_t first) {
   const CellSizes& cell = args.sizes.cell;
   const int64_t batch = cell.batch, features = cell.features;
   const int64_t rows = std::min(args.chunk, args.sizes.steps - first) * batch;
-  const auto weights = dense(args.weights, cell.gates(), cell.width());
+  const Matrix<const T> weights{args.weights.input, cell.gates(), features,
+                                args.weights.input_stride};
   multiply<Api>(
       Matrix<cpu::compute_t<T>>{args.share(first), rows, cell.gates(), args.share_stride()},
-      dense(args.input + first * batch * features, rows, features),
-      weights.column_range(cell.head(), features).transposed());
+      dense(args.input + first * batch * features, rows, features), weights.transposed());
 }
 
 // The recurrent share of forward's steps, and the input's where it is not known, with the weights
@@ -67,13 +67,14 @@ class ForwardProduct {
  public:
   explicit ForwardProduct(const SequenceForward<T>& args)
       : sizes_(args.sizes.cell),
-        packed_(cpu::kernels().of<T>().pack_forward, args.weights, sizes_.head(), sizes_, kVectors),
+        packed_(cpu::kernels().of<T>().pack_forward, args.weights.state, args.weights.state_stride,
+                sizes_.head(), sizes_, kVectors),
         input_(args.input),
         states_(sizes_.batch * sizes_.state),
         h_(states_.widened(0, args.first[0])) {
     if (args.projected) return;
-    packed_input_.emplace(cpu::kernels().of<T>().pack_forward, args.weights + sizes_.head(),
-                          sizes_.features, sizes_, kVectors);
+    packed_input_.emplace(cpu::kernels().of<T>().pack_forward, args.weights.input,
+                          args.weights.input_stride, sizes_.features, sizes_, kVectors);
   }
 
   // What step t reads instead of what the step before it wrote.

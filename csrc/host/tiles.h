@@ -70,12 +70,13 @@ class TiledWeights {
  public:
   using T = cpu::BFloat16;
 
+  // The rows of `weights` are `stride` apart.
   TiledWeights(void (*kernel)(const cpu::TilePack&, int64_t, int64_t), const T* weights,
-               const CellSizes& sizes, int64_t states, int64_t columns, int64_t depth)
+               int64_t stride, const CellSizes& sizes, int64_t states, int64_t columns,
+               int64_t depth)
       : panels_(tiled_panels(sizes.state, states)),
         packed_(panels_ * columns * round_up(depth, cpu::kTileDepth)) {
-    run<Api>(kernel,
-             cpu::TilePack{weights, sizes.width(), sizes.state, sizes.state, packed_.data()},
+    run<Api>(kernel, cpu::TilePack{weights, stride, sizes.state, sizes.state, packed_.data()},
              panels_, columns * depth, kGrainElements);
   }
 
@@ -94,8 +95,8 @@ class TiledForwardProduct {
   using T = cpu::BFloat16;
 
   explicit TiledForwardProduct(const SequenceForward<T>& args)
-      : weights_(cpu::kernels().tiles.pack_forward, args.weights, args.sizes.cell,
-                 cpu::kTiledForwardStates, Cell::kGates * cpu::kTiledForwardStates,
+      : weights_(cpu::kernels().tiles.pack_forward, args.weights.state, args.weights.state_stride,
+                 args.sizes.cell, cpu::kTiledForwardStates, Cell::kGates * cpu::kTiledForwardStates,
                  args.sizes.cell.state),
         operand_(args.sizes.cell.batch, args.sizes.cell.state),
         h_(args.first[0]) {}
@@ -123,8 +124,9 @@ class TiledBackwardProduct {
   using T = cpu::BFloat16;
 
   explicit TiledBackwardProduct(const SequenceBackward<T>& args)
-      : weights_(cpu::kernels().tiles.pack_backward, args.weights, args.sizes.cell,
-                 cpu::kTiledBackwardStates, cpu::kTiledBackwardStates, args.sizes.cell.gates()),
+      : weights_(cpu::kernels().tiles.pack_backward, args.weights, args.sizes.cell.width(),
+                 args.sizes.cell, cpu::kTiledBackwardStates, cpu::kTiledBackwardStates,
+                 args.sizes.cell.gates()),
         operand_(args.sizes.cell.batch, args.sizes.cell.gates()),
         kept_(args) {}
 

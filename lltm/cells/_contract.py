@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,8 @@ class Arguments(NamedTuple):  # every call makes one, in half a dataclass's time
         scalars: a number for each of the definition's.
         reset: bool ``[T, B]`` or ``None``: where the states start again before the step.
         reset_state: ``[N, B, S]``, what they start from; ``None`` for zeros.
+        input_weights: ``[G * S, F]`` where they are apart, and ``weights`` the other columns alone;
+            else ``None``.
     """
 
     input: Tensor
@@ -34,10 +36,27 @@ class Arguments(NamedTuple):  # every call makes one, in half a dataclass's time
     scalars: Sequence[float]
     reset: Tensor | None = None
     reset_state: Tensor | None = None
+    input_weights: Tensor | None = None
 
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """Those that can have a gradient."""
+        """Those that ``sequence_backward`` has a gradient for."""
         return self.input, self.weights, self.bias, self.states, self.reset_state
+
+    def joined(self) -> Arguments:
+        """With all weights in one tensor, as ``sequence_backward`` takes them."""
+        if self.input_weights is None:
+            return self
+        weights = torch.cat((self.weights, self.input_weights), dim=1)
+        return self._replace(weights=weights, input_weights=None)
+
+    def of_backward(self) -> tuple[Any, ...]:
+        """Those that ``sequence_forward`` and ``sequence_backward`` have, too."""
+        return self.joined()[:-1]
+
+    def state_columns(self) -> int:
+        """Columns of ``weights`` that multiply ``h``."""
+        features = self.input.shape[-1] if self.input_weights is None else 0
+        return self.weights.shape[-1] - features
 
 
 # A message is made where it is needed alone: a compiler traces this with sizes that are symbols,
@@ -63,14 +82,27 @@ def check(definition: Definition, arguments: Arguments) -> None:
     state, heads = states.shape[2], definition.heads
     if state % heads:
         raise _error(f"S = {state} must be a multiple of heads = {heads}")
-    weights = (definition.gates * state, state // heads + input.shape[2])
     like = input.dtype, input.device
-    _check_tensor("weights", arguments.weights, like, weights, "[G * S, S / heads + F]")
+    _check_weights(definition, arguments, like)
     bias = (definition.pre_activations * state,)
     _check_tensor("bias", arguments.bias, like, bias, "[P * S]")
     _check_tensor("states", states, like, states.shape, "[N, B, S]")
     _check_tensor("reset_state", arguments.reset_state, like, states.shape, "[N, B, S]")
     _check_reset(arguments)
+
+
+def _check_weights(
+    definition: Definition, arguments: Arguments, like: tuple[torch.dtype, torch.device]
+) -> None:
+    features, state = arguments.input.shape[2], arguments.states.shape[2]
+    rows, columns = definition.gates * state, state // definition.heads
+    if arguments.input_weights is None:
+        shape, terms = (rows, columns + features), "[G * S, S / heads + F]"
+    else:
+        shape, terms = (rows, columns), "[G * S, S / heads]"
+    _check_tensor("weights", arguments.weights, like, shape, terms)
+    apart = (rows, features)
+    _check_tensor("input_weights", arguments.input_weights, like, apart, "[G * S, F]")
 
 
 def has_its_heads(definition: Definition, arguments: Arguments) -> bool:
@@ -81,7 +113,7 @@ def has_its_heads(definition: Definition, arguments: Arguments) -> bool:
     if arguments.reset_state is not None and arguments.reset is None:
         return False
     head = arguments.states.shape[-1] // definition.heads
-    return arguments.weights.shape[-1] == head + arguments.input.shape[-1]
+    return arguments.state_columns() == head
 
 
 def check_backward(

@@ -35,6 +35,11 @@ def backward_in_time(run: Run) -> Run:
 # its end, and a batch of B sequences needs at most B runs.
 
 
+def _joined_once(arguments: Arguments) -> Arguments:
+    """Backward wants the weights in one tensor, and a packed batch is several runs."""
+    return arguments.joined() if torch.is_grad_enabled() else arguments
+
+
 @dataclass(frozen=True)
 class Packed:
     """How a packed batch falls into groups.
@@ -60,6 +65,7 @@ class Packed:
         """``run``, over packed input."""
 
         def packed(arguments: Arguments) -> tuple[Tensor, Tensor]:
+            arguments = _joined_once(arguments)
             state, outputs, ended = arguments.states, [], []
             for part in self.split(arguments.input):
                 rows = part.shape[1]
@@ -75,6 +81,7 @@ class Packed:
         """``run``, which goes backward in time, over packed input: rows join as it goes."""
 
         def packed(arguments: Arguments) -> tuple[Tensor, Tensor]:
+            arguments = _joined_once(arguments)
             state, outputs = arguments.states[:, :0], []
             for part in reversed(self.split(arguments.input)):
                 joining = arguments.states[:, state.shape[1] : part.shape[1]]

@@ -185,6 +185,14 @@ class Cell(nn.Module):
         return ", ".join([*parts, *([] if self.bias is not None else ["bias=False"])])
 
 
+class Parameters(NamedTuple):  # as Arguments are
+    """Of one layer in one direction; see Arguments."""
+
+    weights: Tensor
+    bias: Tensor | None
+    input_weights: Tensor | None = None
+
+
 class Steps(NamedTuple):  # as Arguments are
     """What every layer of a sequence shares.
 
@@ -307,10 +315,10 @@ class Sequence(nn.Module):
         self.register_parameter(f"weight{suffix}", weight)
         self.register_parameter(f"bias{suffix}", row if self.bias else None)
 
-    def _parameters_of(self, layer: int, direction: int) -> tuple[Tensor, Tensor | None]:
+    def _parameters_of(self, layer: int, direction: int) -> Parameters:
         """Weights and bias, as a sequence takes them."""
         suffix = self._suffix(layer, direction)
-        return getattr(self, f"weight{suffix}"), getattr(self, f"bias{suffix}")
+        return Parameters(getattr(self, f"weight{suffix}"), getattr(self, f"bias{suffix}"))
 
     def reset_parameters(self) -> None:
         """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
@@ -448,13 +456,16 @@ class Sequence(nn.Module):
             for direction in range(self._directions):
                 index = layer * self._directions + direction
                 start = None if steps.reset_state is None else steps.reset_state[index]
+                of = self._parameters_of(layer, direction)
                 arguments = Arguments(
                     data,
-                    *self._parameters_of(layer, direction),
+                    of.weights,
+                    of.bias,
                     states[index],
                     self.scalars,
                     steps.reset,
                     start,
+                    of.input_weights,
                 )
                 output, state = (steps.backward if direction else steps.forward)(arguments)
                 outputs.append(output)

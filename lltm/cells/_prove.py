@@ -150,6 +150,29 @@ def equals_the_step(
     return f"{found:.1f} eps" if dtype == torch.float64 else f"{found:.1f} eps, eager {eager:.1f}"
 
 
+def weights_apart(cell: Definition, device: str = "cpu") -> str:
+    """The same with the input's weights in a tensor of their own, as torch's modules have them."""
+    for batch in (1, 5):
+        given = Problem(cell, batch=batch, device=device).arguments()
+        parts = given.weights.tensor_split([given.state_columns()], dim=1)
+        leaves = [part.clone().requires_grad_() for part in parts]
+        apart = given._replace(weights=leaves[0], input_weights=leaves[1])
+        joined = given._replace(weights=given.weights.clone().requires_grad_())
+        with torch.no_grad():  # where nothing joins them
+            torch.testing.assert_close(run(cell, apart), run(cell, joined))
+        (expected,) = _weight_gradients(cell, joined, [joined.weights])
+        found = torch.cat(_weight_gradients(cell, apart, leaves), dim=1)
+        torch.testing.assert_close(found, expected)
+    return "values, gradients"
+
+
+def _weight_gradients(
+    cell: Definition, arguments: Arguments, leaves: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    output, last = run(cell, arguments)
+    return torch.autograd.grad(output.square().sum() + last.square().sum(), leaves)
+
+
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
     "strided": lambda x: torch.stack([x, x], -1)[..., 0],
@@ -282,6 +305,7 @@ def _checks_of_values() -> dict[str, Check]:
 
 CHECKS: dict[str, Check] = {
     **_checks_of_values(),
+    "weights apart": weights_apart,
     "memory layouts": takes_any_layout,
     "first derivatives": gradcheck,
     "second derivatives": gradgradcheck,
@@ -351,9 +375,9 @@ def prove(cell: Definition, device: torch.device | str = "cpu") -> Proof:
     """Put a cell's kernels through the checks of the cells that ship, and print a table.
 
     Forward and every gradient in each dtype, with and without resets, against the step in float64
-    beside eager PyTorch's own error; memory layouts, first and second derivatives, forward mode,
-    vmap, the same bits on any number of threads, opcheck, torch.compile and torch.export. Takes
-    seconds, after the cell is compiled.
+    beside eager PyTorch's own error; the input's weights in a tensor of their own, memory
+    layouts, first and second derivatives, forward mode, vmap, the same bits on any number of
+    threads, opcheck, torch.compile and torch.export. Takes seconds, after the cell is compiled.
 
     Args:
         cell: what :func:`lltm.cells.define` returned. Its states are tried with positive values.

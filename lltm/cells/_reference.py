@@ -31,7 +31,7 @@ def sequence(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tens
     input, states = arguments.input, arguments.states
     width = states.shape[2] // definition.heads
     input_share, hidden_bias = _input_share(definition, arguments, width)
-    weights = arguments.weights[:, :width]
+    weights = arguments.weights[:, :width]  # all, where the input's are apart
     state = states.unbind(0)
     outputs = []
     for step in range(input.shape[0]):
@@ -57,7 +57,10 @@ def _input_share(
     bias, hidden_bias = arguments.bias, None
     if bias is not None and definition.split:
         bias, hidden_bias = bias.chunk(2)
-    return F.linear(arguments.input, arguments.weights[:, width:], bias), hidden_bias
+    weights = arguments.input_weights
+    if weights is None:
+        weights = arguments.weights[:, width:]
+    return F.linear(arguments.input, weights, bias), hidden_bias
 
 
 def _reset(

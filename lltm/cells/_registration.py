@@ -20,8 +20,10 @@ from lltm.cells._definition import Definition
 
 RESULTS = 2
 """output [T, B, S] and last [N, B, S]."""
-BATCH_DIMS = (1, None, None, 1, None, 1, 1)
+BATCH_DIMS = (1, None, None, 1, None, 1, 1, None)
 """Of each argument; None where no dimension is the batch."""
+PASSED_TO_BACKWARD = 7
+"""The arguments that all three ops have, the first ones."""
 SAVED_BATCH_DIMS = (1, 1, 2, 1)
 """Of what sequence_forward returns."""
 
@@ -54,7 +56,7 @@ class CellOps:
 
     def checked(self, arguments: Arguments) -> Definition:
         """The cell with as many heads as the weights have."""
-        width = arguments.weights.shape[-1] - arguments.input.shape[-1]
+        width = arguments.state_columns()
         heads = arguments.states.shape[-1] // width if width > 0 else 1
         definition = replace(self.definition, heads=max(1, heads))
         _contract.check(definition, arguments)
@@ -86,9 +88,10 @@ def _fake(cell: CellOps, kept: int | None) -> Callable[..., tuple[Tensor, ...]]:
 
 def _fake_backward(cell: CellOps, kept: int) -> Callable[..., tuple[Tensor, ...]]:
     def fake(*args: Any) -> tuple[Tensor, ...]:
-        arguments, needs = Arguments(*args[RESULTS : RESULTS + 7]), args[-1]
+        end = RESULTS + PASSED_TO_BACKWARD
+        arguments, needs = Arguments(*args[RESULTS:end]), args[-1]
         definition = cell.checked(arguments)
-        grads, saved = args[:RESULTS], args[RESULTS + 7 : -1]
+        grads, saved = args[:RESULTS], args[end:-1]
         _contract.check_backward(definition, arguments, kept, grads, saved, needs)
         like = arguments.input
         return tuple(
@@ -130,19 +133,23 @@ class _Function(torch.autograd.Function):
 _apply = ops.single_level(_Function)
 
 
+def _reverse(cell: CellOps, *args: Any) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = _apply(cell, *Arguments(*args).of_backward())
+    return results
+
+
 def _autograd(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
     op = cell.op()
 
     def autograd(*args: Any) -> tuple[Tensor, ...]:
-        args = (*args, *(None,) * (7 - len(args)))
-        tensors = Arguments(*args).tensors()
+        arguments = Arguments(*args)
+        tensors = (*arguments.tensors(), arguments.input_weights)
         reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors)
         transformed = torch._C._are_functorch_transforms_active()
         if ops.forward_mode() or (transformed and (reverse or ops.has_tangent(tensors))):
             return cell.reference(*args)
         if reverse:
-            made: tuple[Tensor, ...] = _apply(cell, *args)
-            return made
+            return _reverse(cell, *args)
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
             return results
@@ -188,7 +195,8 @@ def _differentiable_backward(cell: CellOps, args: Sequence[Any]) -> tuple[Tensor
             f"{cell.op('_backward').name()} cannot be differentiated inside a torch.func "
             f"transform; transform {cell.op().name()} itself"
         )
-    grads, inputs, needs = args[:RESULTS], list(args[RESULTS : RESULTS + 7]), args[-1]
+    grads, needs = args[:RESULTS], args[-1]
+    inputs = list(args[RESULTS : RESULTS + PASSED_TO_BACKWARD])
     positions = [at for at, need in zip((0, 1, 2, 3, 6), needs, strict=True) if need]
 
     def function(*tensors: Tensor) -> tuple[Tensor, Tensor]:
@@ -213,7 +221,8 @@ def _vmap(cell: CellOps, suffix: str) -> Callable[..., Any]:
     op = cell.op(suffix)
 
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        if in_dims[1] is not None or in_dims[2] is not None:
+        parameters = (*in_dims[1:3], *in_dims[PASSED_TO_BACKWARD:])
+        if any(dim is not None for dim in parameters):
             return ops.each(op, info.batch_size, in_dims, args)
         rows = [
             ops.fold(arg, dim, batch_dim, info.batch_size) if batch_dim is not None else arg
@@ -247,6 +256,6 @@ def register(namespace: str, definition: Definition, kept: int) -> None:
     torch.library.register_vmap(backward, ops.vmap_one_by_one(cell.op("_backward")), lib=library)
     ops.refuse_layouts(library, namespace, [f"sequence{suffix}" for suffix in ops.SUFFIXES])
     library.impl("sequence", _autograd(cell), "Autograd")
-    ops.add_reverse(cell.op(), functools.partial(_apply, cell))
+    ops.add_reverse(cell.op(), functools.partial(_reverse, cell))
     library.impl("sequence_forward", _autograd_forward(cell), "Autograd")
     library.impl("sequence_backward", _autograd_backward(cell), "Autograd")

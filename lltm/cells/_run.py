@@ -73,6 +73,7 @@ def _direct(namespace: str) -> Callable[..., Any]:
 
 def autocast(arguments: Arguments, device: str) -> Arguments:
     """Cast as torch does for its own recurrent cells."""
+    arguments = arguments.joined()
     input, weights, bias, states, reset_state = ops.autocast_arguments(device, arguments.tensors())
     return arguments._replace(
         input=input,

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from lltm import contract
 from lltm.cells import formulas
 from lltm.cells._definition import Definition
-from lltm.cells._modules import Sequence
+from lltm.cells._modules import Parameters, Sequence
 
 
 class LLTM(Sequence):
@@ -44,7 +44,7 @@ class _LikeTorch(Sequence):
     """Constructor, parameters and state dict of a recurrent module of torch.
 
     The parameters are torch's, by name, shape, order and first values, so that initialisation,
-    optimisers and checkpoints do not notice the change; a sequence gets them side by side.
+    optimisers and checkpoints do not notice the change.
     """
 
     _features = "input_size"
@@ -140,14 +140,15 @@ class _LikeTorch(Sequence):
             shapes |= {f"bias_ih{suffix}": (rows,), f"bias_hh{suffix}": (rows,)}
         return shapes
 
-    def _parameters_of(self, layer: int, direction: int) -> tuple[Tensor, Tensor | None]:
+    def _parameters_of(self, layer: int, direction: int) -> Parameters:
         suffix = self._suffix(layer, direction)
         hidden, inputs = getattr(self, f"weight_hh{suffix}"), getattr(self, f"weight_ih{suffix}")
-        weights = torch.cat((hidden, inputs), dim=1)
-        if not self.bias:
-            return weights, None
+        bias = self._bias(suffix) if self.bias else None
+        return Parameters(hidden, bias, inputs)
+
+    def _bias(self, suffix: str) -> Tensor:
         inputs, hidden = getattr(self, f"bias_ih{suffix}"), getattr(self, f"bias_hh{suffix}")
-        return weights, torch.cat((inputs, hidden)) if self.cell.split else inputs + hidden
+        return torch.cat((inputs, hidden)) if self.cell.split else inputs + hidden
 
 
 class LSTM(_LikeTorch):

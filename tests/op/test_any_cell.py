@@ -97,11 +97,33 @@ def test_the_maths_is_that_of_torch(built: tuple[AnyCell, Any]) -> None:
     first = tuple(states[:, None]) if cell.name == "lstm" else states
     with torch.no_grad():
         expected, _ = module(input, first)
-        weights = torch.cat([module.weight_hh_l0, module.weight_ih_l0], 1)
+        apart = module.weight_hh_l0, module.weight_ih_l0
         biases = (module.bias_ih_l0, module.bias_hh_l0)
         bias = torch.cat(biases) if cell.split else biases[0] + biases[1]
-        output, _ = ops.sequence(input, weights, bias, states, [], None, None)
+        joined, _ = ops.sequence(input, torch.cat(apart, 1), bias, states, [], None, None)
+        output, _ = ops.sequence(input, apart[0], bias, states, [], None, None, apart[1])
     torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(output, joined)
+
+
+def test_weights_of_several_heads_may_be_apart(built: tuple[AnyCell, Any]) -> None:
+    cell, ops = built
+    input, weights, bias, states = arguments(cell, SHAPES[1], torch.float64)
+    assert weights is not None
+    parts = weights[:, :10], weights[:, 10:]
+    joined = ops.sequence(input, weights, bias, states, [], None, None)
+    apart = ops.sequence(input, parts[0], bias, states, [], None, None, parts[1])
+    assert all(map(torch.equal, apart, joined))
+
+
+def test_weights_that_are_apart_must_leave_the_heads(built: tuple[AnyCell, Any]) -> None:
+    cell, ops = built
+    input, weights, bias, states = arguments(cell, SHAPES[0], torch.float64)
+    assert weights is not None
+    assert input is not None
+    apart = weights.new_zeros(len(weights), input.shape[2])
+    with pytest.raises(RuntimeError, match=r"weights must have shape \[\dS, S / H\] with H heads"):
+        ops.sequence(input, weights, bias, states, [], None, None, apart)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +131,7 @@ def test_the_maths_is_that_of_torch(built: tuple[AnyCell, Any]) -> None:
     [
         ({"weights": (1, 1)}, r"weights must have shape \[\dS, S / H \+ F\]"),
         ({"states": (9, 3, 20)}, r"states must have shape \[N, B, S\]"),
+        ({"input_weights": (3, 7)}, r"input_weights must have shape \[\dS, F\]"),
         ({"bias": (5,)}, r"bias must have shape \[\dS\] or \[1, \dS\]"),
         ({"scalars": [1.0]}, "scalars must have 0 numbers, got 1"),
         ({"reset": torch.zeros(5, 3)}, "reset must be bool, got float32"),
@@ -127,6 +150,7 @@ def test_a_wrong_argument_is_named(
         scalars=[],
         reset=None,
         reset_state=None,
+        input_weights=None,
     )
     for name, value in change.items():
         given[name] = torch.zeros(value).double() if isinstance(value, tuple) else value

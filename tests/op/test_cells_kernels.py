@@ -84,6 +84,7 @@ def test_prove_of_a_cell_without_kernels_does_not_pass(
         ("states", (5, 20), "states must have shape [N, B, S] with N = 1 and B = 5, got [5, 20]"),
         ("states", (1, 5, 41), "S = 41 must be a multiple of heads = 2"),
         ("weights", (60, 7), "must have shape [G * S, S / heads + F] = [60, 27], got [60, 7]"),
+        ("input_weights", (60, 7), "shape [G * S, S / heads] = [60, 20], got [60, 27]"),
         ("bias", (1, 120), "bias must have shape [P * S] = [120], got [1, 120]"),
         ("reset", (9, 4), "reset must be bool of shape [T, B] = [9, 5], got torch.bool [9, 4]"),
     ],

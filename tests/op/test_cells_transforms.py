@@ -87,13 +87,47 @@ def test_transforms(name: str, transform: str) -> None:
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_transforms_of_weights_that_are_apart(name: str, transform: str) -> None:
+    arguments = given(name)
+    weights, input_weights = arguments.weights.tensor_split([arguments.state_columns()], dim=1)
+
+    def apart(function: Function) -> Callable[[Tensor, Tensor], Tensor]:
+        def scalar(weights: Tensor, input_weights: Tensor) -> Tensor:
+            parts = {"weights": weights, "input_weights": input_weights}
+            return loss(function(arguments._replace(**parts)))
+
+        return scalar
+
+    cell = CELLS[name]
+    found, expected = (
+        TRANSFORMS[transform](apart(of(cell)), weights, input_weights)
+        for of in (of_kernels, of_reference)
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_weights_that_are_apart_are_mapped(name: str) -> None:
+    arguments = given(name)
+    weights, input_weights = arguments.weights.tensor_split([arguments.state_columns()], dim=1)
+
+    def output(input_weights: Tensor) -> Tensor:
+        apart = arguments._replace(weights=weights, input_weights=input_weights)
+        return of_kernels(CELLS[name])(apart)[0]
+
+    mapped = torch.stack([input_weights, -input_weights])
+    found = torch.vmap(output)(mapped)
+    torch.testing.assert_close(found, torch.stack([output(each) for each in mapped]))
+
+
 def test_the_raw_forward_has_no_forward_mode(name: str) -> None:
     """A tangent of zero would be silently wrong."""
     arguments = given(name)
     op = getattr(torch.ops, str(_kernels.namespace(CELLS[name]))).sequence_forward.default
 
     def forward(weights: Tensor) -> Tensor:
-        output: Tensor = op(*arguments._replace(weights=weights))[0]
+        args = arguments._replace(weights=weights).of_backward()
+        output: Tensor = op(*args)[0]
         return output
 
     with pytest.raises(
@@ -106,7 +140,7 @@ def test_a_meta_tensor_among_others_is_refused(name: str) -> None:
     """Torch would compute nothing, and return memory as it finds it."""
     arguments = Problem(CELLS[name], steps=3, batch=2, features=3, state=4).arguments(reset=True)
     ops = getattr(torch.ops, str(_kernels.namespace(CELLS[name])))
-    given = tuple(arguments)
+    given = arguments.of_backward()
     output, last, *saved = ops.sequence_forward(*given)
     grads = torch.ones_like(output), torch.ones_like(last)
     all_needed = [True] * 5
