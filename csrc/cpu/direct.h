@@ -229,8 +229,10 @@ constexpr int64_t kMaxFewRows = 4;
 constexpr int64_t kDotRows = 2;
 
 // Dot products of a gate at a time, of so many states by rows: for three gates their sums, of a
-// block and of all, take 24 of the 32 registers of AVX-512, 12 of the 16 of the others.
-constexpr int kDots = kVectorBytes == 64 ? 4 : 2;
+// block and of all, take 24 of the 32 registers of AVX-512, 12 of the 16 of the others. A single
+// gate would wait for two sums.
+template <int kGates>
+constexpr int kDots = kVectorBytes == 64 || kGates == 1 ? 4 : 2;
 
 // Vectors of the depth in a block, for a lane sums one term of each.
 constexpr int64_t kDotBlock = 16;
@@ -328,15 +330,21 @@ void dot_products(const DirectProduct<T>& args, int64_t row, int64_t state,
   }
 }
 
-// The gates of the first rows of a result.
+// The gates of the first rows of a result, with the input's share or null.
 template <class Gates, class T, int64_t Rows, class Lanes>
 LLTM_INLINE void finish_dots(const GatesForward<T>& gates, int64_t row, int64_t rows,
                              int64_t column, const DotResults<Gates::kGates, Rows, T>& sums,
-                             Lanes lanes) {
+                             const DotResults<Gates::kGates, Rows, T>* share, Lanes lanes) {
   for (int64_t i = 0; i < rows; ++i) {
-    vector_t<T> z[Gates::kPre];
+    vector_t<T> z[Gates::kPre] = {};
 #pragma GCC unroll 16
-    for (int gate = 0; gate < Gates::kGates; ++gate) z[gate] = load(sums[i][gate]);
+    for (int gate = 0; gate < Gates::kGates; ++gate) {
+      z[Gates::kPre - Gates::kGates + gate] = load(sums[i][gate]);
+    }
+#pragma GCC unroll 16
+    for (int gate = 0; gate < Gates::kGates; ++gate) {
+      if (share) z[gate] += load((*share)[i][gate]);
+    }
     finish_forward<Gates>(gates, row + i, column, z, lanes);
   }
 }
@@ -356,13 +364,16 @@ struct FewRows {
 
   template <int Rows, class Lanes>
   void run_rows(int64_t row, int64_t column, Lanes lanes) const {
-    constexpr int states = kDots / Rows;
+    constexpr int states = kDots<Gates::kGates> / Rows;
     const int64_t count = at_most(kWidth<T>, args.gates.state - column);
-    DotResults<Gates::kGates, Rows, T> sums = {};
+    const bool has_input = args.input.depth > 0;
+    DotResults<Gates::kGates, Rows, T> sums = {}, share = {};
     for (int at = 0; at < count; at += states) {
       dot_products<states, Rows, Gates::kGates>(args.product, row, column + at, sums, at);
+      if (!has_input) continue;
+      dot_products<states, Rows, Gates::kGates>(args.input, row, column + at, share, at);
     }
-    finish_dots<Gates>(args.gates, row, Rows, column, sums, lanes);
+    finish_dots<Gates>(args.gates, row, Rows, column, sums, has_input ? &share : nullptr, lanes);
   }
 };
 

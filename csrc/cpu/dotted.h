@@ -21,7 +21,9 @@ struct FewDottedRows {
   template <class Lanes>
   void run_block(int64_t row, int64_t rows, int64_t column, Lanes lanes) const {
     const DirectProduct<BFloat16>& of = args.product;
-    DotResults<Gates::kGates, kBlock, BFloat16> sums = {};
+    using Results = DotResults<Gates::kGates, kBlock, BFloat16>;
+    Results sums = {};
+    constexpr const Results* no_share = nullptr;
     for (int64_t gate = 0; gate < Gates::kGates; ++gate) {
       bf16::DotProducts::multiply_along(
           {rows, at_most(bf16::kRows, args.gates.state - column), of.depth,
@@ -29,7 +31,7 @@ struct FewDottedRows {
            of.weights + (gate * of.gate_rows + column) * of.weights_stride, of.weights_stride,
            sums[0][gate], Gates::kGates * bf16::kRows});
     }
-    finish_dots<Gates>(args.gates, row, rows, column, sums, lanes);
+    finish_dots<Gates>(args.gates, row, rows, column, sums, no_share, lanes);
   }
 };
 

@@ -77,11 +77,12 @@ struct StepForward {
                            // is still in a core's cache where all weights have no room
 };
 
-// Its product is of the storage type or of the compute type.
+// Its products are of the storage type or of the compute type.
 template <class T, class X>
 struct CellForward {
   GatesForward<T> gates;
-  DirectProduct<X> product;
+  DirectProduct<X> product;     // of the recurrent share, or of both
+  DirectProduct<X> input = {};  // of the input's share; of depth 0 where it is in `product`
 };
 
 // d_z_after @ weights[:, :S], which is the gradient that the following step leaves for the hidden
@@ -107,7 +108,7 @@ struct Kernels {
   void (*step_forward)(const StepForward<T>&, int64_t begin, int64_t end);
   void (*step_backward)(const StepBackward<T>&, int64_t begin, int64_t end);
   void (*cell_few)(const CellForward<T, T>&, int64_t begin, int64_t end);  // x as it is
-  // x transposed
+  // x transposed, one product
   void (*cell_many)(const CellForward<T, compute_t<T>>&, int64_t begin, int64_t end);
   int64_t max_few_rows;  // up to which cell_few is the fastest, as measured
   void (*transpose)(const Transpose<T>&);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "../contract.h"
+#include "in_place.h"
 #include "matrix.h"
 #include "memory.h"
 #include "parallel.h"
@@ -38,12 +39,6 @@ bool is_worth_widening(const CellSizes& sizes) {
   return sizes.batch <= kWidenedRows && has_cached_weights<T>(sizes);
 }
 
-// Dot products along the rows of the weights.
-template <class T>
-bool is_few(const CellSizes& sizes) {
-  return sizes.batch <= cpu::kernels().of<T>().max_few_rows;
-}
-
 // What a vector of states reads again and again, x and its weights, stays in a core's own cache.
 template <class T>
 bool has_cached_rows(const CellSizes& sizes) {
@@ -72,14 +67,6 @@ template <class T>
 bool is_backward_direct(const CellSizes& sizes) {
   return is_compute_type_v<T> && sizes.batch <= kManyRows &&
          (is_few<T>(sizes) || has_cached_weights<T>(sizes));
-}
-
-template <class Api, class T, class X>
-void run_direct(void (*kernel)(const cpu::CellForward<T, X>&, int64_t, int64_t),
-                const cpu::CellForward<T, X>& args) {
-  const auto& kernels = cpu::kernels().of<T>();
-  run<Api>(kernel, args, kernels.panels(args.gates.state, 1),
-           2 * args.gates.rows * args.product.depth * Cell::kGates * kernels.width, kGrainFlops);
 }
 
 // Forward of one step with the weights read in place.

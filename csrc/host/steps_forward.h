@@ -1,6 +1,6 @@
 // All steps of a sequence on CPU arrays: the input's share of the pre-activations in one product
 // before the time loop, or in each step's. A step is one kernel: a product with weights that were
-// packed once, the gates in its epilogue.
+// packed once, or of a short sequence where they are, the gates in its epilogue.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "../cell.h"
 #include "../contract.h"
+#include "in_place.h"
 #include "matrix.h"
 #include "memory.h"
 #include "parallel.h"
@@ -112,7 +113,8 @@ class ForwardProduct {
   const cpu::compute_t<T>* h_;  // before the next step
 };
 
-// The steps, by a ForwardProduct or, where their input's share is known, a TiledForwardProduct.
+// The steps, by a ForwardProduct, an InPlaceForwardProduct or, where their input's share is known,
+// a TiledForwardProduct.
 template <class T, class Product>
 class ForwardSteps {
  public:
@@ -209,6 +211,9 @@ void sequence_steps_forward(SequenceForward<T> args) {
   if (args.sizes.steps == 0) {
     for (int i = 0; i < Cell::kStates; ++i) copy_values(args.last[i], args.first[i], plane);
     return;
+  }
+  if (reads_weights_in_place<T>(args.sizes)) {
+    return ForwardSteps<T, InPlaceForwardProduct<Api, T>>(args).run(0, args.sizes.steps);
   }
   if constexpr (is_compute_type_v<T>) {
     if (steps_multiply_input<T>(args.sizes.cell)) {

@@ -136,10 +136,10 @@ def _error(actual: Sequence[Tensor], exact: Sequence[Tensor], dtype: torch.dtype
 
 
 def equals_the_step(
-    cell: Definition, device: str = "cpu", *, dtype: torch.dtype, reset: bool
+    cell: Definition, device: str = "cpu", *, dtype: torch.dtype, reset: bool, **sizes: int
 ) -> str:
     """Outputs and gradients are those of the step; returns how far they and eager's are off."""
-    given = Problem(cell, dtype=dtype, device=device).arguments(reset)
+    given = Problem(cell, dtype=dtype, device=device, **sizes).arguments(reset)
     wide = [each.double() for each in given.tensors() if each is not None]
     exact = results(of_reference(cell), with_tensors(given, wide))
     found = _error(results(of_kernels(cell), given), exact, dtype)
@@ -150,10 +150,21 @@ def equals_the_step(
     return f"{found:.1f} eps" if dtype == torch.float64 else f"{found:.1f} eps, eager {eager:.1f}"
 
 
+FEW_STEPS, FEW_ROWS = 2, 3
+"""So few that packing the weights would take longer than reading them where they are."""
+
+
+def few_rows(cell: Definition, device: str = "cpu") -> str:
+    """A short sequence equals the step, too, in every dtype."""
+    for dtype in SLACK:
+        equals_the_step(cell, device, dtype=dtype, reset=True, steps=FEW_STEPS, batch=FEW_ROWS)
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in SLACK)
+
+
 def weights_apart(cell: Definition, device: str = "cpu") -> str:
     """The same with the input's weights in a tensor of their own, as torch's modules have them."""
-    for batch in (1, 5):
-        given = Problem(cell, batch=batch, device=device).arguments()
+    for steps, batch in ((9, 5), (FEW_STEPS, FEW_ROWS)):
+        given = Problem(cell, steps, batch, device=device).arguments()
         parts = given.weights.tensor_split([given.state_columns()], dim=1)
         leaves = [part.clone().requires_grad_() for part in parts]
         apart = given._replace(weights=leaves[0], input_weights=leaves[1])
@@ -305,6 +316,7 @@ def _checks_of_values() -> dict[str, Check]:
 
 CHECKS: dict[str, Check] = {
     **_checks_of_values(),
+    "few rows": few_rows,
     "weights apart": weights_apart,
     "memory layouts": takes_any_layout,
     "first derivatives": gradcheck,
@@ -375,7 +387,7 @@ def prove(cell: Definition, device: torch.device | str = "cpu") -> Proof:
     """Put a cell's kernels through the checks of the cells that ship, and print a table.
 
     Forward and every gradient in each dtype, with and without resets, against the step in float64
-    beside eager PyTorch's own error; the input's weights in a tensor of their own, memory
+    beside eager PyTorch's own error; few rows, the input's weights in a tensor of their own, memory
     layouts, first and second derivatives, forward mode, vmap, the same bits on any number of
     threads, opcheck, torch.compile and torch.export. Takes seconds, after the cell is compiled.
 

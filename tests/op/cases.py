@@ -342,6 +342,7 @@ def _sequence_cases() -> Iterator[Case]:
         yield Case(f"state_{state}", 3, 5, state, steps=4)
     for batch in (2, 8, 31, 257):
         yield Case(f"batch_{batch}", batch, 6, 11, steps=3)
+    yield Case("few_rows", 2, 37, 140, steps=4)  # so few that the weights are read in place
     yield Case("long", 2, 3, 5, steps=64)
     yield Case("deep", 7, 140, 140, steps=3)
     yield Case("tutorial", 16, 32, 128, steps=8)

@@ -33,11 +33,12 @@ def test_a_cell_uses_the_instructions_that_the_library_uses(name: str) -> None:
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("name", ["rnn_tanh", "gru", "lstm"])
 def test_every_width_of_a_panel(name: str, heads: int) -> None:
-    """Panels of one, two and three vectors, the last one full or not, in tiles of all rows."""
+    """Panels of one, two and three vectors, the last one full or not, in tiles of all rows; and
+    weights that are read in place, of eight rows of all steps."""
     cell = dataclasses.replace(CELLS[name], heads=heads)
     for state in range(heads, 48, heads):
-        for batch in (1, 2, 3, 4, 9):
-            sizes = {"steps": 2, "batch": batch, "features": 3, "state": state}
+        for steps, batch in ((2, 1), (2, 2), (2, 4), (9, 1), (5, 2), (3, 3), (3, 4), (2, 9)):
+            sizes = {"steps": steps, "batch": batch, "features": 3, "state": state}
             arguments = Problem(cell, **sizes).arguments()
             found = results(lambda each: run(cell, each), arguments)
             right = results(lambda each: _reference.sequence(cell, each), arguments)

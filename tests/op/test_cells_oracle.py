@@ -20,7 +20,7 @@ from lltm.cells._prove import Problem, of_kernels, of_reference, results, with_t
 
 pytestmark = [pytest.mark.subprocess, pytest.mark.usefixtures("compiled_cells")]
 
-SIZES = ((1, 5, 7, 20), (9, 5, 7, 20), (6, 17, 33, 64), (8, 33, 5, 160))
+SIZES = ((1, 5, 7, 20), (9, 5, 7, 20), (6, 17, 33, 64), (8, 33, 5, 160), (4, 2, 33, 160))
 DIGITS_SIZES = (4, 5, 20, 24)
 DRAWS = 6
 GRADIENT_DRAWS = 2
