@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,15 @@ def rows_of(part: Part) -> list[Row]:
 def test_quick_is_one_thread_in_float32_and_full_is_everything() -> None:
     assert names("quick", None) == ["cell-float32-1", "sequence-float32-1"]
     assert len(set(names("full", None))) == 2 * 4 * 2
+
+
+def test_other_kernels_than_this_trees_are_not_recorded(tmp_path: Path) -> None:
+    shutil.copytree(measure.ROOT / "csrc", tmp_path / "csrc")
+    measure.check_kernels(tmp_path)
+    with (tmp_path / "csrc" / "cpu" / "tile.h").open("a") as changed:
+        changed.write("// another")
+    with pytest.raises(BenchError, match=r"built from another csrc/cpu/tile\.h than this tree's"):
+        measure.check_kernels(tmp_path)
 
 
 def test_on_a_gpu_each_case_is_kept_as_soon_as_it_is_measured() -> None:

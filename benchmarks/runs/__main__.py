@@ -141,6 +141,8 @@ def read_stored(path: Path, scope: Scope) -> Run:
 
 def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
     """Measure all parts; the run, and whether every result was right."""
+    if chosen.write:
+        measure.check_kernels()
     folder = chosen.scope.folder
     measurer = measure.Measurer(
         folder, chosen.scope, chosen.seconds, chosen.select, chosen.compilers

@@ -11,6 +11,8 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchproof.config import ROOT, project
@@ -20,11 +22,31 @@ from benchmarks.runs.figures import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from benchmarks.runs.scopes import Scope
 
 BENCHMARKS = ROOT / "benchmarks"
+
+
+def check_kernels(package: Path | None = None) -> None:
+    """A record names this tree's kernels, so that others are not measured for it.
+
+    Args:
+        package: the installed lltm's folder, with the sources that its kernels were built from.
+
+    Raises:
+        BenchError: a source differs.
+    """
+    package = package or Path(str(metadata.distribution("lltm").locate_file("lltm")))
+    for folder in project().kernels:
+        for file in sorted((package / folder).rglob("*")):
+            ours = ROOT / file.relative_to(package)
+            if file.is_file() and not (ours.is_file() and ours.read_bytes() == file.read_bytes()):
+                raise BenchError(
+                    f"--write: the installed lltm was built from another "
+                    f"{file.relative_to(package)} than this tree's; install this tree's, as "
+                    f"`nox -s bench` does without -R"
+                )
 
 
 @dataclass(frozen=True)
