@@ -44,7 +44,7 @@ lltm::SequenceSizes sizes(const Problem& of) {
 lltm::SequenceForward<float> forward(const Problem& of) {
   lltm::SequenceForward<float> args{sizes(of), {1.0}};
   args.input = of.input;
-  args.weights = of.weights;
+  args.weights = {of.weights, args.sizes.cell};
   args.bias = of.bias;
   args.first[0] = of.h0;
   args.first[1] = of.c0;
