@@ -142,7 +142,7 @@ def read_stored(path: Path, scope: Scope) -> Run:
 def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool]:
     """Measure all parts; the run, and whether every result was right."""
     if chosen.write:
-        measure.check_kernels()
+        measure.check_kernels(measure.installed_package())
     folder = chosen.scope.folder
     measurer = measure.Measurer(
         folder, chosen.scope, chosen.seconds, chosen.select, chosen.compilers

@@ -10,13 +10,13 @@ import itertools
 import json
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchproof.config import ROOT, project
-from torchproof.files import source_hash
+from torchproof.files import kernels_hash, source_hash
 
 from benchmarks.runs.figures import BenchError
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 BENCHMARKS = ROOT / "benchmarks"
 
 
-def check_kernels(package: Path | None = None) -> None:
+def check_kernels(package: Path) -> None:
     """A record names this tree's kernels, so that others are not measured for it.
 
     Args:
         package: the installed lltm's folder, with the sources that its kernels were built from.
 
     Raises:
-        BenchError: a source differs.
+        BenchError: the sources differ, or are not there.
     """
-    package = package or Path(str(metadata.distribution("lltm").locate_file("lltm")))
-    for folder in project().kernels:
-        for file in sorted((package / folder).rglob("*")):
-            ours = ROOT / file.relative_to(package)
-            if file.is_file() and not (ours.is_file() and ours.read_bytes() == file.read_bytes()):
-                raise BenchError(
-                    f"--write: the installed lltm was built from another "
-                    f"{file.relative_to(package)} than this tree's; install this tree's, as "
-                    f"`nox -s bench` does without -R"
-                )
+    if kernels_hash(package) != kernels_hash():
+        raise BenchError(
+            "--write: the installed lltm was built from other kernels than this tree's; install "
+            "this tree's, as `nox -s bench` does without -R"
+        )
+
+
+def installed_package() -> Path:
+    """Where pip has put the lltm that is raced; by its name the tree's own would be found."""
+    return Path(sysconfig.get_path("platlib"), "lltm")
 
 
 @dataclass(frozen=True)

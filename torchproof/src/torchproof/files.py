@@ -124,9 +124,9 @@ def source_hash(*names: str) -> str:
     return _hash(ROOT, names)
 
 
-def kernels_hash() -> str:
-    """One hash over what computes."""
-    return source_hash(*project().kernels)
+def kernels_hash(folder: Path | None = None) -> str:
+    """One hash over what computes, of the project or of a folder that carries it."""
+    return _hash(folder or ROOT, project().kernels)
 
 
 def tool_hash(*names: str) -> str:
