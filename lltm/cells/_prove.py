@@ -163,8 +163,9 @@ def few_rows(cell: Definition, device: str = "cpu") -> str:
 
 def weights_apart(cell: Definition, device: str = "cpu") -> str:
     """The same with the input's weights in a tensor of their own, as torch's modules have them."""
-    for steps, batch in ((9, 5), (FEW_STEPS, FEW_ROWS)):
-        given = Problem(cell, steps, batch, device=device).arguments()
+    few = Problem(cell, FEW_STEPS, FEW_ROWS, device=device)
+    for problem in (Problem(cell, device=device), few):
+        given = problem.arguments()
         parts = given.weights.tensor_split([given.state_columns()], dim=1)
         leaves = [part.clone().requires_grad_() for part in parts]
         apart = given._replace(weights=leaves[0], input_weights=leaves[1])

@@ -22,7 +22,7 @@ RESULTS = 2
 """output [T, B, S] and last [N, B, S]."""
 BATCH_DIMS = (1, None, None, 1, None, 1, 1, None)
 """Of each argument; None where no dimension is the batch."""
-PASSED_TO_BACKWARD = 7
+PASSED_TO_BACKWARD = Arguments._fields.index("input_weights")
 """The arguments that all three ops have, the first ones."""
 SAVED_BATCH_DIMS = (1, 1, 2, 1)
 """Of what sequence_forward returns."""

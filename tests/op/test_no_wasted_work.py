@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 OPS = ("cell", "sequence")
+READS_PROC = pytest.mark.skipif(sys.platform != "linux", reason="not run: it reads /proc")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 SUBSETS = [needs for needs in itertools.product((False, True), repeat=5) if any(needs)]
 
 
@@ -176,7 +178,7 @@ def resident_pages() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1])
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it reads /proc")
+@READS_PROC
 @pytest.mark.parametrize("op", OPS)
 def test_no_memory_is_kept_for_each_call(op: str) -> None:
     """Forward and backward use over 1 MiB of room in a call, and have it again in the next."""
@@ -214,7 +216,10 @@ PR_SET_THP_DISABLE = 41
 @pytest.fixture
 def small_pages() -> Iterator[None]:
     """For this process: a fault of a huge page would count as one, whatever its size."""
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if not HUGE_PAGES.exists():
+        yield
+        return
+    prctl = ctypes.CDLL(None).prctl
     assert prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0
     yield
     assert prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0
@@ -236,7 +241,7 @@ WIDE = cases.Case("wide", 1, 256, 512, steps=16)  # 3 MiB
 LARGE = cases.Case("large", 1, 1, 2048, steps=16)  # 48 MiB, which no thread keeps
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it reads /proc")
+@READS_PROC
 @pytest.mark.usefixtures("small_pages")
 def test_other_sizes_before_cost_no_page_faults() -> None:
     """A thread keeps the room of its last calls, not that of its first ones."""
@@ -249,7 +254,7 @@ def test_other_sizes_before_cost_no_page_faults() -> None:
     assert bytes_faulted_in(lambda: WIDE.function(*arguments, backend="fused"), int) < 1 << 18
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it reads /proc")
+@READS_PROC
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize(("others", "state"), [(0, LARGE.state), (2, 1408)])
 def test_room_that_cannot_be_kept_costs_other_calls_no_page_faults(others: int, state: int) -> None:
@@ -274,7 +279,7 @@ def test_room_that_cannot_be_kept_costs_other_calls_no_page_faults(others: int, 
     assert faulted_in < 1 << 18
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not run: it reads /proc")
+@READS_PROC
 def test_room_that_is_not_kept_takes_no_addresses() -> None:
     """What is mapped beside a block to align it goes back, and the block after the call."""
     arguments, calls = LARGE.arguments(), 16
@@ -286,8 +291,7 @@ def test_room_that_is_not_kept_takes_no_addresses() -> None:
 
 
 @pytest.mark.skipif(
-    not Path("/sys/kernel/mm/transparent_hugepage").exists(),
-    reason="not run: this system has no huge pages to ask for",
+    not HUGE_PAGES.exists(), reason="not run: this system has no huge pages to ask for"
 )
 def test_large_room_asks_for_huge_pages() -> None:
     WIDE.function(*WIDE.arguments(), backend="fused")
