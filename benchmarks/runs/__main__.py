@@ -143,16 +143,9 @@ def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool
     """Measure all parts; the run, and whether every result was right."""
     if chosen.write:
         measure.check_kernels(measure.installed_package())
-    folder = chosen.scope.folder
     measurer = measure.Measurer(
-        folder, chosen.scope, chosen.seconds, chosen.select, chosen.compilers
+        chosen.scope.folder, chosen.scope, chosen.seconds, chosen.select, chosen.compilers
     )
-    # Compiled kernels are kept between runs, and leave no trace outside the tree.
-    environment = {
-        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        **os.environ,
-    }
     every = measure.parts(chosen.scope, chosen.select)
     todo = [part for part in every if part.dtype not in chosen.without]
     if not todo:
@@ -163,7 +156,7 @@ def measure_all(chosen: argparse.Namespace, console: Console) -> tuple[Run, bool
         measured = measure.read(measurer.result(part)) if chosen.resume else None
         if measured is None:
             started = time.monotonic()
-            came = measurer.measure(part, environment)
+            came = measurer.measure(part)
             measured, right = came.document, right and came.right
             console.print(f"{part.name}: {time.monotonic() - started:.0f} s", style="dim")
         if measured is not None:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from torchproof.config import ROOT, project
 from torchproof.files import kernels_hash, source_hash
+from torchproof.machine import processes
 
 from benchmarks.runs.figures import BenchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from benchmarks.runs.scopes import Scope
 
@@ -137,7 +138,15 @@ class Measurer:
         options += "" if self.compilers else "-without-compilers"
         return self.folder / "raw" / f"{part.name}-{options}-{key}.json"
 
-    def measure(self, part: Part, environment: Mapping[str, str]) -> Measured:
+    def environment(self) -> dict[str, str]:
+        """A process's environment: compiled kernels are kept between runs, and in the folder."""
+        return {
+            "TORCH_EXTENSIONS_DIR": str(self.folder / "extensions"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),
+            **processes.inherited(),
+        }
+
+    def measure(self, part: Part) -> Measured:
         """Race a part's rows.
 
         Raises:
@@ -160,7 +169,7 @@ class Measurer:
         ]
         # Not the repository's root: Python would look for lltm there first.
         ended = subprocess.run(
-            command, cwd=path.parent, env=dict(environment), stdout=sys.stderr, check=False
+            command, cwd=path.parent, env=self.environment(), stdout=sys.stderr, check=False
         )
         document = read(made)
         if ended.returncode == 0 and document is not None:
