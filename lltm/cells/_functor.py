@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
+import torch
+
 from lltm.cells._definition import Definition
 from lltm.cells._saved import saved
 from lltm.cells._trace import Formula, trace
@@ -94,6 +96,14 @@ _workers: dict[int, ThreadPoolExecutor] = {}
 """By process: a fork has the executor, and none of its threads."""
 
 
+def _start_autograd() -> None:
+    """Have torch count the GPUs before make_fx feigns some, in a build for CUDA that finds none.
+
+    Autograd would start a thread for each, and refuse to work in every fork from then on.
+    """
+    torch.zeros((), requires_grad=True).backward()
+
+
 def _worker() -> ThreadPoolExecutor:
     """The thread that traces, for torch keeps what make_fx traces in one global.
 
@@ -102,7 +112,7 @@ def _worker() -> ThreadPoolExecutor:
     GPU, point to memory of the thread that traced last, and without it the next trace ended the
     process.
     """
-    return _workers.setdefault(os.getpid(), ThreadPoolExecutor(1, "lltm.cells"))
+    return _workers.setdefault(os.getpid(), ThreadPoolExecutor(1, "lltm.cells", _start_autograd))
 
 
 @cache
