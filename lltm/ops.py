@@ -195,6 +195,13 @@ def _is_autograd_first() -> bool:
     return usual and not torch._C._is_any_autocast_enabled()
 
 
+def is_plain(args: Sequence[Any]) -> bool:
+    """Whether autograd alone has a say in a call before its kernel."""
+    if torch.compiler.is_compiling() or is_transformed() or has_torch_function(args):
+        return False
+    return not torch.is_grad_enabled() or _is_autograd_first()
+
+
 def direct(op: Any) -> Callable[..., Any]:
     """``op``, past the dispatcher's way through autograd in Python where that changes nothing.
 
@@ -203,13 +210,10 @@ def direct(op: Any) -> Callable[..., Any]:
     reverse = _reverse.get(op, op)
 
     def call(*args: Any) -> Any:
-        if torch.compiler.is_compiling() or is_transformed() or has_torch_function(args):
+        if not is_plain(args):
             return op(*args)
-        if torch.is_grad_enabled():
-            if not _is_autograd_first():
-                return op(*args)
-            if torch._C._any_requires_grad(*args):
-                return reverse(*args)
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
+            return reverse(*args)
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args)
 

@@ -17,10 +17,8 @@ from lltm import _library, contract
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition, state_names
 from lltm.cells._layers import Packed, Run, backward_in_time
-from lltm.cells._run import run
-
-States = tuple[Tensor, ...]
-"""One tensor a state, the hidden state first."""
+from lltm.cells._run import run, run_step
+from lltm.cells._step import States, StepArguments
 
 
 def _reset(module: nn.Module, state_size: int) -> None:
@@ -169,14 +167,19 @@ class Cell(nn.Module):
             raise RuntimeError(
                 f"input must have shape [B, {self.input_features}], got {list(input.shape)}"
             )
-        shape = (input.shape[0], self.state_size)
+        cell, weights, bias, scalars = self.cell, self.weights, self.bias, self.scalars
+        shape = (cell.states, input.shape[0], self.state_size)
+        if state is None or (isinstance(state, (tuple, list)) and len(state) == cell.states):
+            given = StepArguments(input, weights, bias, tuple(state or ()), scalars, shape)
+            new = run_step(cell, given)
+            if new is not None:
+                return new
         if state is None:
-            states = input.new_zeros((self.cell.states, *shape))
+            states = input.new_zeros(shape)
         else:
-            _check_states("state", self.cell, state, shape)
-            states = torch.stack(tuple(state)) if len(state) > 1 else state[0].unsqueeze(0)
-        arguments = Arguments(input.unsqueeze(0), self.weights, self.bias, states, self.scalars)
-        _, last = run(self.cell, arguments)
+            _check_states("state", cell, state, shape[1:])
+            states = torch.stack(tuple(state))
+        _, last = run(cell, Arguments(input.unsqueeze(0), weights, bias, states, scalars))
         return _owned(last)
 
     def extra_repr(self) -> str:

@@ -14,7 +14,8 @@ from torch import Tensor
 from lltm.cells import _kernels, _reference
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
-from lltm.cells._run import run
+from lltm.cells._run import run, run_step
+from lltm.cells._step import StepArguments
 
 SLACK = {torch.float64: 64.0, torch.float32: 8.0, torch.bfloat16: 2.0, torch.float16: 2.0}
 """Epsilons of the largest element that an error may have beyond twice eager's. In float64 there is
@@ -185,6 +186,25 @@ def _weight_gradients(
     return torch.autograd.grad(output.square().sum() + last.square().sum(), leaves)
 
 
+def single_step(cell: Definition, device: str = "cpu") -> str:
+    """A step by itself, as lltm.cells.Cell takes it, equals the step, too."""
+    _namespace(cell, device)
+    given = Problem(cell, steps=1, device=device).arguments(reset=False)
+
+    def step(arguments: Arguments) -> tuple[Tensor, Tensor]:
+        states, shape = arguments.states.unbind(), arguments.states.shape
+        of = arguments.weights, arguments.bias, states, arguments.scalars, shape
+        taken = run_step(cell, StepArguments(arguments.input[0], *of))
+        if taken is None:
+            raise CheckError("a step by itself takes a sequence's way")
+        last = torch.stack(taken)
+        return last[:1], last
+
+    found, expected = results(step, given), results(of_reference(cell), given)
+    torch.testing.assert_close(found, expected)
+    return "values, gradients"
+
+
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
     "strided": lambda x: torch.stack([x, x], -1)[..., 0],
@@ -319,6 +339,7 @@ CHECKS: dict[str, Check] = {
     **_checks_of_values(),
     "few rows": few_rows,
     "weights apart": weights_apart,
+    "single step": single_step,
     "memory layouts": takes_any_layout,
     "first derivatives": gradcheck,
     "second derivatives": gradgradcheck,
@@ -388,9 +409,10 @@ def prove(cell: Definition, device: torch.device | str = "cpu") -> Proof:
     """Put a cell's kernels through the checks of the cells that ship, and print a table.
 
     Forward and every gradient in each dtype, with and without resets, against the step in float64
-    beside eager PyTorch's own error; few rows, the input's weights in a tensor of their own, memory
-    layouts, first and second derivatives, forward mode, vmap, the same bits on any number of
-    threads, opcheck, torch.compile and torch.export. Takes seconds, after the cell is compiled.
+    beside eager PyTorch's own error; few rows, the input's weights in a tensor of their own, a
+    single step, memory layouts, first and second derivatives, forward mode, vmap, the same bits on
+    any number of threads, opcheck, torch.compile and torch.export. Takes seconds, after the cell is
+    compiled.
 
     Args:
         cell: what :func:`lltm.cells.define` returned. Its states are tried with positive values.

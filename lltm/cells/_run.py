@@ -13,6 +13,7 @@ from lltm import ops
 from lltm.cells import _contract, _kernels, _reference
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
+from lltm.cells._step import States, StepArguments, StepOps, step
 
 KERNELS = ("cpu", "cuda")
 """The devices that there are kernels for."""
@@ -52,6 +53,28 @@ def _with_kernels(
         _explain(definition, arguments)
         raise
     return results
+
+
+def run_step(definition: Definition, arguments: StepArguments) -> States | None:
+    """The new states, the short way; None where it is not for these arguments."""
+    input, weights = arguments.input, arguments.weights
+    device = input.device.type
+    plain = device in KERNELS and ops.is_plain(arguments.tensors())
+    if not plain or torch.is_autocast_enabled(device):
+        return None
+    namespace = _kernels.namespace(definition, device)
+    head = weights.shape[1] - input.shape[1]
+    if namespace is None or weights.shape[0] != definition.gates * definition.heads * head:
+        return None
+    try:
+        return step(_step_ops(namespace), arguments)
+    except (RuntimeError, TypeError):
+        return None  # the long way says what does not fit
+
+
+@functools.cache
+def _step_ops(namespace: str) -> StepOps:
+    return StepOps.of(namespace)
 
 
 def _explain(definition: Definition, arguments: Arguments) -> None:

@@ -271,20 +271,6 @@ def test_a_sequence_is_the_step_over_time(name: str) -> None:
     assert_equal(found, wanted)
 
 
-@EACH_CELL
-def test_one_step_is_a_sequence_of_one(name: str) -> None:
-    cell = CELLS[name]
-    torch.manual_seed(0)
-    step = cells.Cell(cell, 3, 8, dtype=F64)
-    rnn = cells.Sequence(cell, 3, 8, dtype=F64)
-    rnn.load_state_dict({"weight_l0": step.weights, "bias_l0": step.bias})
-    x = torch.randn(4, 3, dtype=F64)
-    once = step(x)
-    assert_equal(once, tuple(s.squeeze(0) for s in rnn(x.unsqueeze(0))[1]))
-    again = rnn(torch.stack([x, x]))[1]
-    assert_equal(step(x, once), tuple(state.squeeze(0) for state in again))
-
-
 def test_the_lltm_is_that_of_the_wheel() -> None:
     torch.manual_seed(0)
     ours = cells.LLTM(3, 8, num_layers=2, bidirectional=True, dtype=F64, alpha=0.5)
@@ -818,29 +804,6 @@ def test_no_steps_and_no_rows() -> None:
 def test_arguments_of_a_call_are_checked(call, error, message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         call(cells.Sequence(formulas.LSTM, 3, 8))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((3,), TypeError, "input must be a Tensor, got int"),
-        ((torch.zeros(3),), RuntimeError, "input must have shape [B, 3], got [3]"),
-        ((torch.zeros(2, 4),), RuntimeError, "input must have shape [B, 3], got [2, 4]"),
-        (
-            (torch.zeros(2, 3), torch.zeros(2, 8)),
-            TypeError,
-            "state must be a tuple of the cell's 2",
-        ),
-        (
-            (torch.zeros(2, 3), (torch.zeros(2, 8), torch.zeros(1, 8))),
-            RuntimeError,
-            "state: state 1 must have shape [2, 8], got [1, 8]",
-        ),
-    ],
-)
-def test_arguments_of_a_single_step_are_checked(arguments, error, message: str) -> None:
-    with pytest.raises(error, match=re.escape(message)):
-        cells.Cell(formulas.LSTM, 3, 8)(*arguments)
 
 
 def test_dropout_of_one_layer_is_warned_of() -> None:
