@@ -228,7 +228,8 @@ def is_asked_for(tensor: Tensor | None, edges: Iterator[tuple[Any, int]]) -> boo
 
     ``autograd.grad`` may name a few of those that require grad, which is all that
     ``ctx.needs_input_grad`` knows. Asked about a leaf that is named, the engine raises, which takes
-    a tenth of a small cell's backward: leaves are taken to be wanted.
+    a tenth of a small cell's backward: leaves are taken to be wanted, and all that require grad
+    where a compiler traces the pass, which has no engine to ask.
 
     Args:
         tensor: the argument.
@@ -237,11 +238,11 @@ def is_asked_for(tensor: Tensor | None, edges: Iterator[tuple[Any, int]]) -> boo
     if tensor is None:
         return False
     node, _ = next(edges)
-    if node is None or tensor.is_leaf:
+    if node is None or tensor.is_leaf or torch.compiler.is_compiling():
         return node is not None
     try:
         return bool(torch._C._will_engine_execute_node(node))
-    except RuntimeError:  # no engine is under way, as in compiled autograd
+    except RuntimeError:  # no engine is under way
         return True
 
 

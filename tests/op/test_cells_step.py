@@ -195,6 +195,21 @@ def test_compiled(name: str) -> None:
     torch.testing.assert_close(compiled(*both.arguments), step(*both.arguments))
 
 
+@pytest.mark.compile
+@EACH_CELL
+def test_compiled_autograd(name: str) -> None:
+    """Of two steps: the second one's states are no leaves of the graph."""
+    torch.compiler.reset()
+    both = Both.of(name)
+    step, _ = both.ways()
+    parameters, input = both.parameters()[0], both.arguments[0]
+    expected = torch.autograd.grad(loss(step(input, *step(*both.arguments))), parameters)
+    value = loss(step(input, *step(*both.arguments)))
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(value.backward, backend="aot_eager")()
+    assert_equal([parameter.grad for parameter in parameters], list(expected))
+
+
 @pytest.mark.parametrize("grad", [False, True])
 @EACH_CELL
 def test_autocast(name: str, grad: bool) -> None:

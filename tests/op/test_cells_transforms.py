@@ -204,14 +204,17 @@ def test_threads_of_python(name: str) -> None:
 
 
 def test_compiled_autograd(name: str) -> None:
-    """Backward alone can be compiled."""
+    """Backward alone can be compiled, of a result that is an argument again, too."""
     torch.compiler.reset()
     arguments = given(name)
     gradients = []
-    for scalar in both(name, arguments):
+    for of in (of_kernels, of_reference):
         weights = arguments.weights.clone().requires_grad_()
+        weighted = arguments._replace(weights=weights)
+        _, last = of(CELLS[name])(weighted)
+        value = loss(of(CELLS[name])(weighted._replace(states=last)))
         with torch._dynamo.config.patch(compiled_autograd=True):
-            torch.compile(scalar(arguments.input, weights).backward, backend="aot_eager")()
+            torch.compile(value.backward, backend="aot_eager")()
         gradients.append(weights.grad)
     torch.testing.assert_close(*gradients)
 

@@ -167,6 +167,17 @@ def test_compiled_autograd(op: str, compiled_backend: str) -> None:
         cases.assert_close(a.grad, e.grad, "gradient of compiled autograd")
 
 
+def test_compiled_autograd_of_two_layers() -> None:
+    """The upper one's input is no leaf of the graph."""
+    module, x = lltm.LLTMSequence(3, 5, 2), torch.randn(6, 4, 3)
+    expected = torch.autograd.grad(module(x)[0].sum(), list(module.parameters()))
+    loss = module(x)[0].sum()
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(loss.backward, backend="aot_eager")()
+    for parameter, gradient in zip(module.parameters(), expected, strict=True):
+        cases.assert_close(parameter.grad, gradient, "gradient of compiled autograd")
+
+
 @pytest.mark.parametrize("name", ["LLTM", "LLTMSequence"])
 def test_compile_of_a_module(name: str) -> None:
     module = lltm.LLTM(3, 5) if name == "LLTM" else lltm.LLTMSequence(3, 5, 2, bidirectional=True)
