@@ -180,7 +180,7 @@ if child == 0:
     os._exit(functor(formulas.LSTM) != expected)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    command = [sys.executable, "-W", "ignore", "-c", program]
+    command = [sys.executable, "-c", program]
     assert subprocess.run(command, cwd=tmp_path, timeout=120, check=False).returncode == 0
 
 

@@ -257,14 +257,26 @@ def test_no_rows() -> None:
     assert h.shape == c.shape == (0, 8)
 
 
-def test_a_wrapper_of_tensors_is_asked() -> None:
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_wrapper_of_tensors_sees_the_op(grad: bool) -> None:
+    seen = set()
+
     class Wrapper(torch.Tensor):
-        """Sees every call of torch's."""
+        """Is asked before every call of torch's."""
+
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.add(getattr(func, "__name__", None))
+            return super().__torch_function__(func, types, args, kwargs)
 
     step = cells.Cell(formulas.LSTM, 3, 8)
-    h, c = step(torch.ones(2, 3).as_subclass(Wrapper))
-    assert isinstance(h, Wrapper)
-    assert torch.equal(c.as_subclass(Tensor), step(torch.ones(2, 3))[1])
+    with torch.set_grad_enabled(grad):
+        h, c = step(torch.ones(2, 3).as_subclass(Wrapper))
+        assert isinstance(h, Wrapper)
+        assert torch.equal(c.as_subclass(Tensor), step(torch.ones(2, 3))[1])
+    assert "sequence.default" in seen
 
 
 def test_the_cells_heads_are_the_weights() -> None:
