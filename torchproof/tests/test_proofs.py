@@ -176,7 +176,7 @@ def test_the_readme_claims_what_has_passed_and_nothing_else() -> None:
     assert headers.pop("native build") == "not run (proof on CPython 3.11)"
     assert headers.pop("CPython 3.15") == headers.pop("CPython 3.15t") == "—"
     assert set(headers.values()) == {"not run"}
-    assert newest["CPython 3.12"] == "not run (core, full with older kernels)"
+    assert newest["CPython 3.12"] == "not run (core; full with older kernels)"
     assert newest["CPython 3.11"] == "not run"
     assert set(cells["2.9"]) == {"—", "not run"}
     assert cells["linux-aarch64"] == [

@@ -84,7 +84,7 @@ def _suite(matrix: Matrix, rows: Sequence[ProvenRow]) -> str:
     once = min((order.index(row.suite) for row in known if not row.current), default=len(order))
     found = [order[now]] if now < len(order) else []
     found += [f"{order[once]} with older kernels"] if once < now else []
-    return ", ".join(found) or NOT_RUN
+    return "; ".join(found) or NOT_RUN
 
 
 def _targets(matrix: Matrix, records: Sequence[Record]) -> Iterator[str]:
