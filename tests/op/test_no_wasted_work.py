@@ -75,7 +75,7 @@ ORIGINS = (
         id="leaves",
         marks=pytest.mark.skipif(
             "native" not in lltm._library.namespaces(),
-            reason="not run: torch tells a Python Function what requires grad, not what is asked",
+            reason="not run: a leaf is taken to be wanted; to ask the engine would cost too much",
         ),
     ),
     pytest.param(torch.Tensor.clone, id="results"),
