@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def outlive() -> None:
     """A supervisor that supervises nothing: what it starts outlives whoever started it."""
-    from torchproof.machine import processes  # noqa: PLC0415 - no other plant loads it
+    from torchproof.machine import processes
 
     exec_it = "import os, sys; os.execvp(sys.argv[2], sys.argv[2:])"
     processes.SUPERVISE = (sys.executable, "-c", exec_it)
@@ -27,7 +27,7 @@ def outlive() -> None:
 
 def write_halves() -> None:
     """A row's result is written in two halves, some seconds apart."""
-    from torchproof import files  # noqa: PLC0415 - no other plant loads it
+    from torchproof import files
 
     whole = files.write_atomically
 
@@ -56,21 +56,21 @@ def raise_through(module: Any, name: str) -> None:
 
 def explain_no_disk() -> None:
     """A full disk ends the matrix in a traceback."""
-    from torchproof.rows import scheduler  # noqa: PLC0415 - no other plant loads it
+    from torchproof.rows import scheduler
 
     raise_through(scheduler, "run")
 
 
 def explain_no_network() -> None:
     """A command without a network ends in a traceback."""
-    from torchproof import cli  # noqa: PLC0415 - no other plant loads it
+    from torchproof import cli
 
     raise_through(cli, "command")
 
 
 def lock_nothing() -> None:
     """Two runs in a folder do not see each other."""
-    from torchproof import lock  # noqa: PLC0415 - no other plant loads it
+    from torchproof import lock
 
     @contextlib.contextmanager
     def held(folder: Path) -> Iterator[None]:
