@@ -263,6 +263,7 @@ def bench(session: nox.Session) -> None:
 def sanitize(session: nox.Session) -> None:
     """Run the op's tests under ASan, UBSan and TSan: `-- --minutes 20 --seed 1`, or `--prove`."""
     install(session, "build", "test")
+    install_torchproof(session)
     session.install(f"torch=={TORCH}")
     session.run("python", "tests/campaign/sanitize.py", *session.posargs)
 

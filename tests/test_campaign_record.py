@@ -11,6 +11,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "campaign"))
 import record
+from torchproof.files import kernels_hash
+from torchproof.machine import processor
 
 
 @pytest.fixture
@@ -35,6 +37,14 @@ def test_a_proof_has_the_day_and_the_commit_and_leaves_the_record_as_it_is(
     assert proof["commit"]
     assert (committed / "fuzz.json").read_bytes() == before
     assert (built / "proven" / "fuzz.json").read_bytes() == file.read_bytes()
+
+
+def test_a_record_names_what_it_was_made_with(folders: tuple[Path, Path]) -> None:
+    run = record.Record(campaign="fuzz", seed=3, minutes=1.0, cases=5, unit="inputs")
+    document = json.loads(run.write(commit=False).read_text(encoding="utf-8"))
+    assert document["processor"] == processor.read().title
+    assert document["kernels"] == kernels_hash()
+    assert document["commit"]
 
 
 def test_a_proof_is_committed_only_with_record(folders: tuple[Path, Path]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import json
 import subprocess
-import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from torchproof.files import kernels_hash
+from torchproof.machine import processor
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "build" / "campaigns"
@@ -41,7 +42,13 @@ class Record:
 
     def write(self, *, commit: bool) -> Path:
         """Write it below build, and where it is committed from if asked to."""
-        document = {**asdict(self), "date": _today(), "processor": processor(), "commit": _commit()}
+        document = {
+            **asdict(self),
+            "date": _today(),
+            "processor": processor.read().title,
+            "commit": _commit(),
+            "kernels": kernels_hash(),
+        }
         return _write(f"{self.campaign}.json", document, commit=commit)
 
 
@@ -70,17 +77,6 @@ def _write(name: str, document: dict[str, Any], *, commit: bool) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return folders[-1] / name
-
-
-def processor() -> str:
-    """This machine's processor, as every report names it."""
-    spec = importlib.util.spec_from_file_location("_processor", ROOT / "lltm" / "_processor.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return str(module.read().title)
 
 
 def _today() -> str:

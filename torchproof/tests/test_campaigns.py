@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from torchproof.files import kernels_hash
 from torchproof.report import campaigns, page, run_report
 
 from torchproof import config, terminal
@@ -22,6 +23,7 @@ RECORD = {
     "date": "2026-11-22",
     "processor": "a processor",
     "commit": "abc1234",
+    "kernels": kernels_hash(),
 }
 
 PROOF = {
@@ -79,6 +81,27 @@ def test_nothing_tried_is_not_passed(
     campaign = campaigns.read_all(tmp_path)["faults"]
     assert campaign is not None
     assert campaign.status == status
+
+
+@pytest.mark.parametrize("changed", [{"kernels": "of another day"}, {"kernels": ""}])
+def test_a_run_of_other_kernels_is_called_older(shown: Path, changed: dict[str, object]) -> None:
+    """Everywhere: what it found of those kernels is no news of these."""
+    older = "older than the kernels"
+    keep(shown, "docs/campaigns")
+    assert older not in terminal_text()
+    assert older not in page.render(shown, "local", ()).partition('id="campaigns"')[2]
+    keep(shown, "docs/campaigns", **changed)
+    assert f"2026-11-22, {older}, a processor; " in terminal_text()
+    assert older in page.render(shown, "local", ()).partition('id="campaigns"')[2]
+    by_name = {campaign["name"]: campaign for campaign in campaigns.to_json()}
+    assert by_name["faults"]["current"] is False
+
+
+def terminal_text() -> str:
+    """What the terminal has of the campaigns, as one line."""
+    console = terminal.console(width=200, record=True)
+    console.print(campaigns.summary())
+    return " ".join(console.export_text().split())
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
@@ -154,6 +177,7 @@ def test_report_json_has_the_campaigns(shown: Path) -> None:
     assert list(by_name) == list(config.project().campaigns)
     assert by_name["faults"]["cases"] == 42
     assert by_name["faults"]["status"] == "passed"
+    assert by_name["faults"]["current"] is True
     assert by_name["faults"]["proven"]["date"] == "2026-11-20"
     assert by_name["mutants"]["status"] == "not run"
     assert by_name["mutants"]["reason"] == "there is no docs/campaigns/mutants.json"

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from torchproof.config import ROOT, ConfigError, project
-from torchproof.files import read_json
+from torchproof.files import kernels_hash, read_json
 from torchproof.rows.progress import STYLES
 from torchproof.rows.results import FAILED, NOT_RUN, PASSED
 
@@ -46,6 +46,7 @@ class Campaign:
         cases: how many it tried; `unit`: what one is.
         findings, not_run: a sentence each.
         figures: anything else worth a number.
+        kernels: the hash of what computed then; empty where it was not kept.
         proven: what it found of the bugs that were planted for it; None where that is not known.
     """
 
@@ -60,6 +61,7 @@ class Campaign:
     findings: tuple[str, ...]
     not_run: tuple[str, ...]
     figures: dict[str, float]
+    kernels: str = ""
     proven: Proof | None = None
 
     @property
@@ -69,9 +71,14 @@ class Campaign:
             return FAILED
         return PASSED if self.cases else NOT_RUN
 
+    @property
+    def current(self) -> bool:
+        """Whether it ran with the present kernels."""
+        return self.kernels == kernels_hash()
+
     def to_json(self) -> dict[str, Any]:
         """What report.json has of it."""
-        return {**asdict(self), "status": self.status}
+        return {**asdict(self), "status": self.status, "current": self.current}
 
 
 def read(file: Path, proven: Proof | None = None) -> Campaign | None:
@@ -137,10 +144,11 @@ def _sentence(name: str, found: Campaign | None) -> Text:
 def _told(campaign: Campaign) -> str:
     proven = campaign.proven
     seed = () if campaign.seed is None else (f"seed {campaign.seed}",)
+    age = () if campaign.current else ("older than the kernels",)
     found = len(campaign.findings)
     tried = f"{campaign.cases} {campaign.unit}", f"{found} finding{'s' * (found != 1)}"
     parts = (
-        ", ".join((*tried, *seed, campaign.date, campaign.processor)),
+        ", ".join((*tried, *seed, campaign.date, *age, campaign.processor)),
         f"{proven.found} of {proven.planted} planted bugs found" if proven else NOT_PROVEN,
         ", ".join(f"{what}: {value}" for what, value in campaign.figures.items()),
     )
