@@ -42,6 +42,7 @@ ZEN4 = {
     "name": "AMD EPYC 9R14",
     "flags": f"hypervisor {AVX512}",
 }
+INTEL = {"vendor": "GenuineIntel", "family": 6, "model": 85}
 SAPPHIRE_RAPIDS = {
     "vendor": "GenuineIntel",
     "family": 6,
@@ -146,7 +147,13 @@ def test_a_virtual_machine_that_hides_its_caches_has_none(tmp_path: Path) -> Non
         ({"flags": "avx2"}, "AMD Zen 3"),
         ({"family": 26}, "AMD Zen 5"),
         ({"family": 99}, "AMD with AVX-512"),
-        ({"vendor": "GenuineIntel", "model": 85}, "Intel with AVX-512"),
+        ({**INTEL, "flags": "avx2 avx512f avx512vl"}, "Intel Skylake"),
+        ({**INTEL, "flags": "avx2 avx512f avx512vl avx512_vnni"}, "Intel Cascade Lake"),
+        (INTEL, "Intel Cooper Lake"),
+        ({**INTEL, "flags": "avx2 avx512f"}, "Intel with AVX-512"),
+        ({**INTEL, "flags": f"{AVX512} amx_tile"}, "Intel with AMX"),
+        ({**INTEL, "model": 106, "flags": "avx2 avx512f avx512_vnni"}, "Intel Ice Lake"),
+        ({**INTEL, "model": 167, "flags": "avx2 avx512f avx512_vnni"}, "Intel with AVX-512"),
         ({"vendor": "GenuineIntel", "flags": "avx2"}, "Intel with AVX2"),
         ({"vendor": "CentaurHauls", "flags": "", "name": "VIA"}, "VIA"),
     ],

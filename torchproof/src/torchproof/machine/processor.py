@@ -49,6 +49,14 @@ RENAMED = {"asimd": "neon"}
 AMD_FAMILIES = {23: ("Zen", ""), 25: ("Zen 3", "Zen 4"), 26: ("", "Zen 5")}
 # Those of family 23, as Linux has them.
 ZEN_2_MODELS = {*range(0x30, 0x50), *range(0x60, 0x80), 0x90, 0x91, *range(0xA0, 0xB0)}
+# Intel's servers, by model as Linux has them and by their strongest instruction set.
+INTEL_SERVERS = {
+    (0x55, "avx512vl"): "Skylake",
+    (0x55, "avx512_vnni"): "Cascade Lake",
+    (0x55, "avx512_bf16"): "Cooper Lake",
+    (0x6A, "avx512_vnni"): "Ice Lake",
+    (0x6C, "avx512_vnni"): "Ice Lake",
+}
 X86_LEVELS = (("amx_tile", "AMX"), ("avx512f", "AVX-512"), ("avx2", "AVX2"))
 CACHES = {"Data": "L{}d", "Instruction": "L{}i", "Unified": "L{}"}
 SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -127,7 +135,11 @@ class Processor:
             return "Zen 2"
         if self.vendor == "AMD" and self.family in AMD_FAMILIES:
             return AMD_FAMILIES[self.family]["avx512f" in self.instruction_sets] or None
-        # Intel's model numbers are as many as its products, and virtual machines make some up.
+        if self.vendor == "Intel" and self.family == 6 and self.instruction_sets:
+            server = INTEL_SERVERS.get((self.model or 0, self.instruction_sets[-1]))
+            if server:
+                return server
+        # Others of Intel's have as many numbers as products, and virtual machines make some up.
         level = next((word for flag, word in X86_LEVELS if flag in self.instruction_sets), None)
         return level and f"with {level}"
 
