@@ -58,13 +58,9 @@ struct Product {
   int64_t c_row_stride;
 };
 
-// A transposed a is packed, this many rows of c at a time: as many as a thread's stack has room
-// for, since b is packed again for each such block. One that is not transposed is read where it is,
-// from half of a second-level cache, and half a megabyte of it at most: rows at strides of a power
-// of two or nearly reach only part of a cache, and a full megabyte was read again from behind a
-// cache of two.
-template <class T>
-constexpr int64_t kTransposedRows = 1024 / sizeof(T);
+// An a that is not transposed is read where it is, from half of a second-level cache, and half a
+// megabyte of it at most: rows at strides of a power of two or nearly reach only part of a cache,
+// and a full megabyte was read again from behind a cache of two.
 constexpr int64_t kMaxRowMajorBytes = 1 << 19;
 
 // Terms of a product's sums whose operands are in the caches at a time.
@@ -91,7 +87,7 @@ struct MatrixProduct {
   T* c;  // [rows, columns]
   int64_t c_row_stride;
   int64_t sum_block;  // terms that are summed before they are added as one, at most kDepthBlock
-  int64_t row_block;  // at most kTransposedRows where a is transposed; no sum depends on it
+  int64_t row_block;  // at most transposed_rows of the kernel where a is; no sum depends on it
 
   int64_t row_blocks() const { return (rows + row_block - 1) / row_block; }
 };
@@ -147,6 +143,7 @@ template <class T>
 struct ProductKernels {
   void (*product)(const Product<T>&, int64_t begin, int64_t end);
   void (*matmul)(const MatrixProduct<T>&, int64_t begin, int64_t end);
+  int64_t transposed_rows;  // of a transposed a at a time
 };
 
 template <class T>

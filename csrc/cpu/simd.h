@@ -185,6 +185,17 @@ LLTM_INLINE void store(T* to, VFloat x) {
   __builtin_memcpy(to, &bits, sizeof bits);
 }
 
+// Around the caches, to whole lines; seen by other threads after end_stream().
+#if defined(__x86_64__) && LLTM_VECTOR_BYTES == 64
+constexpr bool kStreams = true;
+LLTM_INLINE void stream(float* to, VFloat x) { _mm512_stream_ps(to, (__m512)x); }
+LLTM_INLINE void stream(double* to, VDouble x) { _mm512_stream_pd(to, (__m512d)x); }
+LLTM_INLINE void end_stream() { _mm_sfence(); }
+#else
+constexpr bool kStreams = false;
+LLTM_INLINE void end_stream() {}
+#endif
+
 LLTM_INLINE float scalar(float x) { return x; }
 LLTM_INLINE double scalar(double x) { return x; }
 // Through a vector, so that there is one conversion.

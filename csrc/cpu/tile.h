@@ -67,9 +67,10 @@ struct RowPointers {
   }
 };
 
-// Terms between two tests of the loop's end. On an Intel Ice Lake server they won together with
-// tiles of three vectors; by themselves they were within the noise. Nothing was measured on others.
-constexpr int kUnrolledTerms = kVectorBytes == 64 ? 4 : 1;
+// Rows of b that are asked for before they are multiplied, by whole tiles. A packed panel of
+// AVX-512's vectors outgrows a first-level cache, and what an Intel Cascade Lake fetches by itself
+// comes late. An AMD Zen with AVX2 won nothing by it.
+constexpr int64_t kFetchedRows = kVectorBytes == 64 ? 8 : 0;
 
 // A sum of no terms.
 template <int Rows, int Vectors, int Stride, class T>
@@ -91,7 +92,7 @@ template <class T, int Rows, int Vectors, int Stride = Vectors>
 __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, bool add) {
   using V = typename VectorOf<T>::type;
   constexpr int width = VectorOf<T>::width;
-  constexpr int kUnroll = Rows == kTileRows && Vectors > 1 ? kUnrolledTerms : 1;
+  constexpr bool kFetches = kFetchedRows > 0 && Rows == kTileRows;
   if (of.depth == 0) return no_product<Rows, Vectors, Stride>(sums, add);
   RowPointers<T, Rows> a(of.a, of.a_row_stride);
   const T* b = of.b;
@@ -103,6 +104,7 @@ __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, 
     int64_t terms = left < block ? left : block;
     left -= terms;
     const auto add_term = [&](auto first) __attribute__((always_inline)) {
+      if constexpr (kFetches) fetch<Vectors * width>(b + kFetchedRows * b_step);
       V vectors[Vectors];
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) vectors[v] = load(b + v * width);
@@ -122,14 +124,7 @@ __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, 
       b += b_step;
     };
     add_term(std::true_type{});
-    --terms;
-    if constexpr (kUnroll > 1) {
-      for (; terms >= kUnroll; terms -= kUnroll) {
-#pragma GCC unroll 8
-        for (int term = 0; term < kUnroll; ++term) add_term(std::false_type{});
-      }
-    }
-    for (; terms > 0; --terms) add_term(std::false_type{});
+    while (--terms > 0) add_term(std::false_type{});
 #pragma GCC unroll 16
     for (int row = 0; row < Rows; ++row) {
 #pragma GCC unroll 8

@@ -78,12 +78,13 @@ template <class Api, class T>
 void multiply_computed(const Matrix<T>& c, const Matrix<const T>& a, const Matrix<const T>& b,
                        int64_t sum_block) {
   const auto& kernels = cpu::kernels().of<T>();
+  const auto& products = cpu::kernels().products<T>();
   auto args = product_of<cpu::MatrixProduct<T>>(c, a, b);
   args.b_column_stride = b.column_stride;
   args.c = c.data;
   args.sum_block = sum_block;
-  args.row_block = a.row_stride == 1 ? cpu::kTransposedRows<T> : row_major_rows<T>();
-  run<Api>(cpu::kernels().products<T>().matmul, args,
+  args.row_block = a.row_stride == 1 ? products.transposed_rows : row_major_rows<T>();
+  run<Api>(products.matmul, args,
            args.row_blocks() * kernels.panels(c.columns, cpu::kProductVectors),
            2 * std::min(c.rows, args.row_block) * a.columns * cpu::kProductVectors * kernels.width,
            kGrainFlops);

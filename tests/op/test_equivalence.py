@@ -81,6 +81,21 @@ def test_batch_beyond_a_grid_dimension(compiled_backend: str) -> None:
         cases.assert_close(a, e, "batch 70000")
 
 
+# Rows of the weights that are whole lines of a cache or not; more terms than are summed at once.
+@pytest.mark.parametrize(("batch", "features"), [(20, 64), (20, 61), (140, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=ids)
+def test_gradient_larger_than_caches(
+    batch: int, features: int, dtype: torch.dtype, compiled_backend: str
+) -> None:
+    """Such a gradient of the weights may be written around them."""
+    case = Case(f"large_{batch}_{features}", batch, features, 1024)
+    arguments = case.arguments(dtype).leaves()
+    actual = cases.gradients(case.function(*arguments, backend=compiled_backend), arguments)
+    expected = cases.reference_gradients(case, arguments)
+    for a, e in zip(actual, expected, strict=True):
+        cases.assert_close(a, e, case.name)
+
+
 @pytest.mark.parametrize("op", ["cell", "sequence"])
 def test_gradients_of_one_output_alone(op: str, compiled_backend: str) -> None:
     """An output that takes no part in the loss has no cotangent at all, not a zero one."""
