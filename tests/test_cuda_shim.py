@@ -120,6 +120,18 @@ def test_sequence_in_one_launch(case: Case, dtype: torch.dtype, shim: Any) -> No
     assert cooperative_after - cooperative == (0 if too_wide else 3)  # twice forward, backward
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=ids)
+@pytest.mark.parametrize(("rows", "launches"), [(32, 3), (33, 0)])
+def test_most_rows_of_a_group(rows: int, launches: int, dtype: torch.dtype, shim: Any) -> None:
+    """A GPU with room for one group takes its rows in one launch, as long as that is faster."""
+    case = Case("sequence", rows, 3, 16, steps=3)
+    with library.device(shim, multiprocessors=1):
+        _, before, _ = shim.counts()
+        check(case, dtype, shim)
+        _, after, _ = shim.counts()
+    assert after - before == launches  # twice forward, backward
+
+
 @pytest.mark.parametrize("op", ["cell", "sequence"])
 def test_gradcheck_in_float64(op: str, shim: Any) -> None:
     """The historic kernels computed float64 in float32 and were marked as an expected failure."""
