@@ -29,6 +29,9 @@ def command(architecture: str, target: Path) -> list[str]:
         *(f"-I{path}" for path in includes),
         str(SOURCE),
         *(f"-L{path}" for path in cpp_extension.library_paths()),
+        # torch's CUDA functions are found through this name alone: Python loads torch's libraries
+        # without showing them to others.
+        *(() if torch.version.cuda is None else ("-ltorch_cuda",)),
         *("-ltorch_cpu", "-lc10", "-o", str(target)),
     ]
 
