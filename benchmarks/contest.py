@@ -105,12 +105,12 @@ def _prepare(row: Row, problem: Share) -> Prepare:
 
 
 def weigh(contest: Contest, competitors: Sequence[Competitor]) -> None:
-    """Add the memory of those that were timed."""
+    """Add the memory of those that were timed and take it in a call."""
     with setting(contest.row):
         for competitor in competitors:
             if competitor.name in contest.seconds:
                 problem = competitor.problem(contest.row)
-                if isinstance(problem, Problem):
+                if isinstance(problem, Problem) and problem.allocates:
                     _weigh(contest, competitor.name, problem)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from functools import partial
@@ -166,7 +167,8 @@ def _graphed(row: Row) -> Problem:
         tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in args.tensors()
     )
     graphed = torch.cuda.make_graphed_callables(of_tensors, samples)
-    return asking(lambda *_: graphed(*args.tensors()), args)
+    problem = asking(lambda *_: graphed(*args.tensors()), args)
+    return dataclasses.replace(problem, allocates=False)
 
 
 def _replayed(call: Callable[[], Outputs], known: list[Tensor]) -> Problem:
@@ -183,7 +185,7 @@ def _replayed(call: Callable[[], Outputs], known: list[Tensor]) -> Problem:
         graph.replay()
         return outputs
 
-    return Problem(replay, known, [])
+    return Problem(replay, known, [], allocates=False)
 
 
 TUTORIAL = Competitor(

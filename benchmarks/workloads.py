@@ -55,11 +55,14 @@ class Problem:
         call: computes the outputs.
         arguments: the tensors it computes them from.
         leaves: those of them whose gradients are asked for.
+        allocates: whether a call takes the memory that it works in; a CUDA graph's was taken when
+            it was captured.
     """
 
     call: Callable[[], Outputs]
     arguments: list[Tensor]
     leaves: list[Tensor]
+    allocates: bool = True
 
     def gradients(self) -> tuple[Tensor, ...]:
         """Of :func:`cases.loss`, whose gradient in the outputs is fixed."""

@@ -306,6 +306,13 @@ def test_a_right_result_is_timed_and_weighed() -> None:
     assert held.high_water_bytes["off"] > 0
 
 
+def test_who_took_its_memory_before_the_call_is_not_weighed() -> None:
+    eager = replace(EAGER, problem=lambda row: replace(EAGER.problem(row), allocates=False))
+    held = contest.hold(SEQUENCE, [eager], 0.0, with_floors=False)
+    contest.weigh(held, [eager])
+    assert (held.saved_bytes, held.high_water_bytes) == ({}, {})
+
+
 def test_inference_saves_nothing_and_asks_for_no_gradient() -> None:
     row = replace(SEQUENCE, work=workloads.INFERENCE)
     held = contest.hold(row, [EAGER], 0.0, with_floors=False)

@@ -169,14 +169,20 @@ def _part(own: int | None, eager: int | None) -> str:
     return f"{own / eager:.0%}" if own is not None and eager else DASH
 
 
-def _saved(row: Row, best: Entry) -> str:
-    eager = row.entry(EAGER)
-    return _part(best.saved_bytes, eager.saved_bytes if eager else None)
+def _saved(row: Row, _: Entry) -> str:
+    return _memory(row, lambda entry: entry.saved_bytes)
 
 
-def _peak(row: Row, best: Entry) -> str:
+def _peak(row: Row, _: Entry) -> str:
+    return _memory(row, lambda entry: entry.high_water_bytes)
+
+
+def _memory(row: Row, bytes_of: Callable[[Entry], int | None]) -> str:
+    """As a part of eager's, that of the fastest of ours that takes its memory in a call."""
     eager = row.entry(EAGER)
-    return _part(best.high_water_bytes, eager.high_water_bytes if eager else None)
+    ours = [entry for entry in row.of_kind(OURS) if bytes_of(entry) is not None]
+    best = max(ours, key=lambda entry: entry.speed.median, default=None)
+    return _part(bytes_of(best), bytes_of(eager)) if best and eager else DASH
 
 
 def _floor(row: Row, name: str) -> str:
