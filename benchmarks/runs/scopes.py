@@ -68,8 +68,8 @@ CUDA = Scope(
     "cuda",
     "every row on a GPU; what `nox -s bench-cuda` runs",
     whole="cuda",
-    dtypes=("float32", "tf32", "bfloat16"),
-    # Minutes each, on a machine that is often lent by the hour.
+    dtypes=("float32", "bfloat16", "tf32"),
+    # Minutes each, on a machine that is often lent for minutes: what has ended is kept.
     cases=gpu_cases.BY_OP,
 )
 SWEEP = Scope(
