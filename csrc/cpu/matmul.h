@@ -88,8 +88,8 @@ struct Block {
                        ? packed_a + i * depth
                        : args.a + (row + i) * args.a_row_stride + depth_at * args.a_column_stride;
       // While the tile is multiplied: the lines of c, and those of its share of the next panel.
-      for (int64_t j = 0; how != Write::kStream && j < count; ++j) {
-        fetch<panel>(to + j * args.c_row_stride);
+      if (how != Write::kStream) {
+        for (int64_t j = 0; j < count; ++j) fetch<panel>(to + j * args.c_row_stride);
       }
       for (const int64_t end = (i + count) * fetched / rows; k < end; ++k) {
         fetch<panel>(b + k * args.b_row_stride + panel);
