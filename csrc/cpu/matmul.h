@@ -43,10 +43,21 @@ constexpr int64_t kTransposedRows = kPackedBytes / (kTransposedDepth * sizeof(T)
 // Intel Cascade Lake the two together lost up to a fifth at 1 to 4 MiB, and won a sixth at 24.
 constexpr int64_t kStreamedBytes = 8 << 20;
 
+// Panels of b that are packed at a time where its rows are contiguous. What is read of a row, which
+// is in a page of its own, then is as long as an Intel Cascade Lake fetches by itself: a product of
+// 64 rows with weights beyond its second-level cache takes 0.84 of the time. AVX2 was measured with
+// one, and the next one's rows asked for.
+constexpr int64_t kPackedPanels = kVectorBytes == 64 ? 4 : 1;
+template <class T>
+constexpr int64_t kPanelWidth = kProductVectors * kWidth<T>;
+
+// Terms that are packed at a time, so that each line and page is read while it is at hand.
+constexpr int64_t kStrip = 16;
+
 // What becomes of a tile's sums.
 enum class Write { kSet, kAdd, kStream };
 
-// One panel of columns against one block of rows, for one block of the depth.
+// Some panels of columns against one block of rows, for one block of the depth.
 template <class T>
 struct Block {
   const MatrixProduct<T>& args;
@@ -54,31 +65,60 @@ struct Block {
   int64_t depth_at, depth;  // of the product
   const T* packed_a;        // [tile][depth][kTileRows], or null: a is read where it is
   Write how;
+  T* packed_b;  // room for [panel][depth][kPanelWidth]
 
-  void run(int64_t panel) const {
+  // The panels [first, last), of which one alone is packed in one piece.
+  void run(int64_t first, int64_t last) const {
+    const int64_t strip = last - first > 1 ? kStrip : depth;
+    for (int64_t k = 0; k < depth; k += strip) {
+      const int64_t terms = at_most(strip, depth - k);
+      for (int64_t p = first; p < last; ++p) {
+        with_panel(p, [&](auto vectors, int64_t column) {
+          pack<vectors>(column, k, terms, packed(p - first));
+        });
+      }
+    }
+    for (int64_t p = first; p < last; ++p) {
+      with_panel(
+          p, [&](auto vectors, int64_t column) { multiply<vectors>(column, packed(p - first)); });
+    }
+  }
+
+  T* packed(int64_t panel) const { return packed_b + panel * depth * kPanelWidth<T>; }
+
+  // Calls `body` with the vectors of a panel, as a constant, and its first column.
+  template <class Body>
+  void with_panel(int64_t panel, const Body& body) const {
     const UnevenPanels panels(args.columns, kWidth<T>);
     const int64_t column = panels.first(panel) * kWidth<T>;
     switch (panels.size(panel)) {
       case 3:
-        return run_panel<3>(column);
+        return body(std::integral_constant<int, 3>(), column);
       case 2:
-        return run_panel<2>(column);
+        return body(std::integral_constant<int, 2>(), column);
       default:
-        return run_panel<1>(column);
+        return body(std::integral_constant<int, 1>(), column);
     }
   }
 
+  // The terms from k on, to [depth][Vectors * width].
   template <int Vectors>
-  void run_panel(int64_t column) const {
+  void pack(int64_t column, int64_t k, int64_t terms, T* to) const {
     constexpr int64_t panel = Vectors * kWidth<T>;
-    alignas(kVectorBytes) T packed_b[kDepthBlock * panel];
+    const T* b = args.b + (depth_at + k) * args.b_row_stride + column * args.b_column_stride;
+    pack_panel<panel>(b, args.b_row_stride, args.b_column_stride, terms,
+                      at_most(panel, args.columns - column), to + k * panel);
+  }
+
+  template <int Vectors>
+  void multiply(int64_t column, const T* panel_of_b) const {
+    constexpr int64_t panel = Vectors * kWidth<T>;
     const int64_t columns = at_most(panel, args.columns - column);
     const T* b = args.b + depth_at * args.b_row_stride + column * args.b_column_stride;
-    pack_panel<panel>(b, args.b_row_stride, args.b_column_stride, depth, columns, packed_b);
     const bool fetches = kFetchesNextPanel && args.b_column_stride == 1;
     const int64_t fetched = fetches && column + panel < args.columns ? depth : 0;
     TileSums<T, Vectors> sums;
-    TileOperands<T> operands{nullptr, 1, kTileRows, packed_b, panel, depth, args.sum_block};
+    TileOperands<T> operands{nullptr, 1, kTileRows, panel_of_b, panel, depth, args.sum_block};
     if (!packed_a) operands.a_row_stride = args.a_row_stride;
     if (!packed_a) operands.a_column_stride = args.a_column_stride;
     for (int64_t i = 0, count, k = 0; i < rows; i += count) {
@@ -142,17 +182,15 @@ struct Block {
   }
 };
 
-// Rows of a transposed a, packed for the tiles: [tile][depth][kTileRows]. A strip of the depth at a
-// time, so that each line and page of a is read while it is at hand.
+// Rows of a transposed a, packed for the tiles: [tile][depth][kTileRows].
 template <class T>
 void pack_rows(const MatrixProduct<T>& args, int64_t row, int64_t rows, int64_t depth_at,
                int64_t depth, T* to) {
-  constexpr int64_t strip = 16;
-  for (int64_t k = 0; k < depth; k += strip) {
+  for (int64_t k = 0; k < depth; k += kStrip) {
     for (int64_t i = 0; i < rows; i += kTileRows) {
       pack_panel<kTileRows>(
           args.a + (row + i) * args.a_row_stride + (depth_at + k) * args.a_column_stride,
-          args.a_column_stride, args.a_row_stride, at_most(strip, depth - k),
+          args.a_column_stride, args.a_row_stride, at_most(kStrip, depth - k),
           at_most(kTileRows, rows - i), to + i * depth + k * kTileRows);
     }
   }
@@ -174,13 +212,18 @@ void multiply_panels(const MatrixProduct<T>& args, int64_t row, int64_t rows, in
   const int64_t depth_block = transposed ? kTransposedDepth : kDepthBlock;
   const Write once = args.depth <= depth_block && is_streamed(args) ? Write::kStream : Write::kSet;
   alignas(kVectorBytes) T packed_a[kTransposedRows<T> * kTransposedDepth];
+  alignas(kVectorBytes) T packed_b[kPackedPanels * kTransposedDepth * kPanelWidth<T>];
+  // Where a is read in place, the panels of b, which have more terms then, take its room.
+  T* const panels = transposed ? packed_b : packed_a;
+  static_assert(kPackedPanels * kDepthBlock * kPanelWidth<T> * sizeof(T) <= kPackedBytes);
+  const int64_t group = args.b_column_stride == 1 ? kPackedPanels : 1;
   // At least once: a product of depth 0 is all zeros.
   for (int64_t k = 0; k == 0 || k < args.depth; k += depth_block) {
     const int64_t depth = at_most(depth_block, args.depth - k);
     if (transposed) pack_rows(args, row, rows, k, depth, packed_a);
     const Write how = k > 0 ? Write::kAdd : once;
-    const Block<T> block{args, row, rows, k, depth, transposed ? packed_a : nullptr, how};
-    for (int64_t p = first; p < last; ++p) block.run(p);
+    const Block<T> block{args, row, rows, k, depth, transposed ? packed_a : nullptr, how, panels};
+    for (int64_t p = first; p < last; p += group) block.run(p, at_most(p + group, last));
   }
   if (once == Write::kStream) end_stream();
 }
