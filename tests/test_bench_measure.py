@@ -49,8 +49,8 @@ def test_on_a_gpu_each_case_is_kept_as_soon_as_it_is_measured() -> None:
     assert len(set(names("cuda", None))) == 3 * 6
     assert names("cuda", "op=cell") == [
         "cell-float32-1-16x32x128",
-        "cell-tf32-1-16x32x128",
         "cell-bfloat16-1-16x32x128",
+        "cell-tf32-1-16x32x128",
     ]
     assert names("cuda", "case=128x1x512x512,dtype=tf32") == ["sequence-tf32-1-128x1x512x512"]
     rows = [row for part in measure.parts(SCOPES["cuda"], None) for row in rows_of(part)]
