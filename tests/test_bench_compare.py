@@ -264,6 +264,19 @@ def test_a_record_is_kept_for_each_processor_and_the_worst_is_named(docs: Path) 
     assert all(text.startswith("above") and text.endswith("below") for text in (page, readme))
 
 
+def test_the_tables_of_a_gpu_are_made_with_the_others_and_name_their_age(docs: Path) -> None:
+    document.store(on(ZEN4, 3.0))
+    on_gpu = on(AMX, 2.5)
+    on_gpu = dataclasses.replace(on_gpu, hardware={"gpu": "NVIDIA H200", **on_gpu.hardware})
+    document.store(on_gpu)
+    older = "The record is **older than the kernels**."
+    assert older in document.PATH.read_text()
+    document.PATH.write_text(document.PATH.read_text().replace(older, ""))
+    assert any(line.startswith("benchmarks.md: differs") for line in document.check())
+    document.store(dataclasses.replace(on_gpu, kernels=kernels_hash()))
+    assert "The record is of these kernels." in document.PATH.read_text()
+
+
 def test_the_dtypes_that_a_run_left_out_are_kept_of_the_same_kernels(docs: Path) -> None:
     def of(dtype: str, speed: float, kernels: str) -> Run:
         made = on(ZEN4, speed, kernels)

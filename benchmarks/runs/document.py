@@ -80,14 +80,11 @@ def store(run: Run) -> None:
     with suppress(BenchError):  # there is no record yet, or none that can be read
         run = run.with_dtypes_of(read(file))
     write_atomically(file, run.to_text())
-    if run.on_gpu:
-        text = PATH.read_text(encoding="utf-8")
-        write_atomically(PATH, between(CUDA_MARKS, f"\n{markdown(run)}\n", text, PATH))
     write()
 
 
 def write() -> None:
-    """Rebuild what is made from the processors' records."""
+    """Rebuild what is made from the records."""
     for file, text in made().items():
         write_atomically(file, text)
 
@@ -106,11 +103,14 @@ def made() -> dict[Path, str]:
     """Every page made from the records."""
     runs, of_cells = records(), _by_title((FOLDER / CELLS).glob("*.json"))
     page, readme = (file.read_text(encoding="utf-8") for file in (PATH, README))
+    page = between(CPU_MARKS, "\n" + "\n".join(_over(runs)) + "\n\n", page, PATH)
+    if CUDA.is_file():
+        page = between(CUDA_MARKS, _of_gpu(read(CUDA)), page, PATH)
     return {
         **{path(run.processor).with_suffix(".md"): _page(run) for run in runs},
         **{path(run.processor, of_cells=True).with_suffix(".md"): _page(run) for run in of_cells},
         FOLDER / PICTURE: picture.svg(runs),
-        PATH: between(CPU_MARKS, "\n" + "\n".join(_over(runs)) + "\n\n", page, PATH),
+        PATH: page,
         README: between(README_MARKS, "\n".join(_short(runs)) + "\n", readme, README),
     }
 
@@ -180,6 +180,11 @@ def _page(run: Run) -> str:
     note = "Made from the JSON beside it by `nox -s matrix -- --write`."
     title = f"Cells on {of.title}" if run.of_cells else of.title
     return f"# {title}\n\n{note} The record is {age(run)}.\n\n{markdown(run, '##')}"
+
+
+def _of_gpu(run: Run) -> str:
+    """What stands between the marks of CUDA."""
+    return f"\nThe record is {age(run)}.\n\n{markdown(run)}\n"
 
 
 def markdown(run: Run, level: str = "###") -> str:

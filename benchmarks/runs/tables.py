@@ -133,7 +133,7 @@ def _cells(
     columns: Iterable[Callable[[Row, Entry], str]],
 ) -> Iterator[Cell]:
     eager = row.entry(EAGER)
-    best = max(row.of_kind(OURS), key=lambda entry: entry.speed.median, default=None)
+    best = _fastest(row.of_kind(OURS))
     assert eager is not None
     yield Cell(row.case)
     yield Cell(row.work)
@@ -146,6 +146,10 @@ def _cells(
         yield Cell(DASH) if entry is None else Cell(_speed(entry.speed), _mark(row, entry))
     for column in columns:
         yield Cell(column(row, best) if best else DASH)
+
+
+def _fastest(entries: Iterable[Entry]) -> Entry | None:
+    return max(entries, key=lambda entry: entry.speed.median, default=None)
 
 
 def _other(entry: Entry) -> str:
@@ -180,8 +184,7 @@ def _peak(row: Row, _: Entry) -> str:
 def _memory(row: Row, bytes_of: Callable[[Entry], int | None]) -> str:
     """As a part of eager's, that of the fastest of ours that takes its memory in a call."""
     eager = row.entry(EAGER)
-    ours = [entry for entry in row.of_kind(OURS) if bytes_of(entry) is not None]
-    best = max(ours, key=lambda entry: entry.speed.median, default=None)
+    best = _fastest(entry for entry in row.of_kind(OURS) if bytes_of(entry) is not None)
     return _part(bytes_of(best), bytes_of(eager)) if best and eager else DASH
 
 
@@ -201,7 +204,7 @@ COLUMNS: dict[str, Callable[[Row, Entry], str]] = {
     "saved": _saved,
     "peak": _peak,
 }
-"""Of the fastest of ours, by heading."""
+"""Of the fastest of ours, by heading; its memory, of the fastest that takes any in a call."""
 CUDA_COLUMNS: dict[str, Callable[[Row, Entry], str]] = {
     "bytes µs": lambda row, _: _floor(row, BYTE),
     "FLOPs µs": lambda row, _: _floor(row, FLOP),
