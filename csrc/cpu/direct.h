@@ -174,27 +174,13 @@ struct ManyRows {
     block.compute(args.product, column, states, first);
     const int64_t rows = at_most(Vectors * kWidth<T>, args.gates.rows - first);
     for (int64_t state = 0; state < states; state += kWidth<T>) {
-      for_each_row<T>(rows, states - state, FinishRows<Vectors>{*this, block, first, state});
+      const GateSums<compute_t<T>> sums{block.z[0][0] + state, nullptr, block.kStates,
+                                        block.kBatch * block.kStates};
+      with_lanes<T>(states - state, [&](auto lanes) {
+        finish_forward<Gates>(args.gates, first, rows, column + state, sums, lanes);
+      });
     }
   }
-
-  template <int Vectors>
-  struct FinishRows {
-    const ManyRows& of;
-    const BatchBlock<Gates::kGates, compute_t<T>, Vectors>& block;
-    int64_t first;
-    int64_t state;
-
-    template <class Lanes>
-    LLTM_INLINE void run(int64_t row, Lanes lanes) const {
-      lanes_t<Lanes, T> z[Gates::kPre];
-#pragma GCC unroll 16
-      for (int gate = 0; gate < Gates::kGates; ++gate) {
-        z[gate] = lanes.load_from(block.z[gate][row] + state, block.kStates);
-      }
-      finish_forward<Gates>(of.args.gates, first + row, of.column + state, z, lanes);
-    }
-  };
 };
 
 template <class Gates, class T>
@@ -335,18 +321,10 @@ template <class Gates, class T, int64_t Rows, class Lanes>
 LLTM_INLINE void finish_dots(const GatesForward<T>& gates, int64_t row, int64_t rows,
                              int64_t column, const DotResults<Gates::kGates, Rows, T>& sums,
                              const DotResults<Gates::kGates, Rows, T>* share, Lanes lanes) {
-  for (int64_t i = 0; i < rows; ++i) {
-    vector_t<T> z[Gates::kPre] = {};
-#pragma GCC unroll 16
-    for (int gate = 0; gate < Gates::kGates; ++gate) {
-      z[Gates::kPre - Gates::kGates + gate] = load(sums[i][gate]);
-    }
-#pragma GCC unroll 16
-    for (int gate = 0; gate < Gates::kGates; ++gate) {
-      if (share) z[gate] += load((*share)[i][gate]);
-    }
-    finish_forward<Gates>(gates, row + i, column, z, lanes);
-  }
+  constexpr int64_t width = kWidth<T>;
+  const GateSums<compute_t<T>> of{sums[0][0], share ? (*share)[0][0] : nullptr,
+                                  Gates::kGates * width, width};
+  finish_forward<Gates>(gates, row, rows, column, of, lanes);
 }
 
 template <class Gates, class T>

@@ -12,6 +12,10 @@ struct StepScalars {
   }
 };
 
+// Whether T is computed in another type: states and gradients are then passed on in that, too.
+template <class T>
+constexpr bool kWidens = !std::is_same_v<T, compute_t<T>>;
+
 // The lines of some rows.
 template <int Vectors, class T>
 LLTM_INLINE void fetch_rows(const T* from, int64_t stride, int64_t rows) {
@@ -38,22 +42,50 @@ __attribute__((noinline)) void fetch_backward(const GatesBackward<T>& args, int6
   }
 }
 
-// Scheduled before registers are given out, too, which puts the longest chain of the functions
-// first. Of the products that makes slower ones.
-#if defined(__GNUC__) && !defined(__clang__)
-#define LLTM_SCHEDULED __attribute__((optimize("schedule-insns", "sched-pressure")))
-#else
-#define LLTM_SCHEDULED
-#endif
+// What products left of the pre-activations of some rows, a vector of each gate: the sums of row i
+// and gate j from i * row_stride + j * gate_stride on.
+template <class C>
+struct GateSums {
+  const C* recurrent;
+  const C* input;  // or null; the first share of a cell that sees them apart
+  int64_t row_stride;
+  int64_t gate_stride;
 
-// One vector of the lanes' rows, from the pre-activations' shares in z to the results in memory.
-template <class Gates, class T, class V, class Lanes>
-LLTM_SCHEDULED void finish_forward(const GatesForward<T>& args, int64_t row, int64_t column,
-                                   V (&z)[Gates::kPre], Lanes lanes) {
-  constexpr int kStates = Gates::kStates;
+  LLTM_INLINE GateSums from(int64_t row) const {
+    const int64_t at = row * row_stride;
+    return {recurrent + at, input ? input + at : nullptr, row_stride, gate_stride};
+  }
+};
+
+// What a product left of the gradient of the hidden state of some rows.
+template <class C>
+struct GradientSums {
+  const C* sums;
+  int64_t row_stride;
+
+  LLTM_INLINE GradientSums from(int64_t row) const { return {sums + row * row_stride, row_stride}; }
+};
+
+// One vector of the lanes' rows, from what products left to the results in memory.
+template <class Gates, class T, class Lanes>
+LLTM_INLINE void forward_lanes(const GatesForward<T>& args, int64_t row, int64_t column,
+                               const GateSums<compute_t<T>>& sums, Lanes lanes) {
+  using V = lanes_t<Lanes, T>;
+  constexpr int kStates = Gates::kStates, kGates = Gates::kGates;
   const int64_t width = args.state, saved_width = Gates::kSaved * width;
+  V z[Gates::kPre] = {};
 #pragma GCC unroll 16
-  for (int gate = 0; gate < Gates::kGates; ++gate) {
+  for (int gate = 0; gate < kGates; ++gate) {
+    const int64_t at = gate * sums.gate_stride;
+    z[Gates::kPre - kGates + gate] = lanes.load_from(sums.recurrent + at, sums.row_stride);
+  }
+#pragma GCC unroll 16
+  for (int gate = 0; gate < kGates; ++gate) {
+    const int64_t at = gate * sums.gate_stride;
+    if (sums.input) z[gate] += lanes.load_from(sums.input + at, sums.row_stride);
+  }
+#pragma GCC unroll 16
+  for (int gate = 0; gate < kGates; ++gate) {
     const int64_t at = row * args.z_stride + gate * width + column;
     if (args.z) z[gate] += lanes.load_from(args.z + at, args.z_stride);
   }
@@ -65,18 +97,20 @@ LLTM_SCHEDULED void finish_forward(const GatesForward<T>& args, int64_t row, int
   V state[kStates];
 #pragma GCC unroll 16
   for (int i = 0; i < kStates; ++i) {
-    state[i] = i > 0 && args.carry[i] ? lanes.load_from(args.carry[i] + at, width)
-                                      : lanes.load_from(args.old_state[i] + at, width);
+    const bool carried = kWidens<T> && i > 0 && args.carry[i];
+    state[i] = carried ? lanes.load_from(args.carry[i] + at, width)
+                       : lanes.load_from(args.old_state[i] + at, width);
   }
   const StepScalars<T> scalars(args.scalars);
   const auto out = Gates::forward(z, state, scalars.values);
 #pragma GCC unroll 16
   for (int i = 0; i < kStates; ++i) {
-    if (i > 0 && args.carry[i]) lanes.store_to(args.carry[i] + at, out.state[i], width);
+    const bool carried = kWidens<T> && i > 0 && args.carry[i];
+    if (carried) lanes.store_to(args.carry[i] + at, out.state[i], width);
     lanes.store_to(args.new_state[i] + at, out.state[i], width);
   }
   // What was stored, not what was computed: the next step sees what the caller sees.
-  if (args.h_next) {
+  if (kWidens<T> && args.h_next) {
     lanes.store_to(args.h_next + at, lanes.load_from(args.new_state[0] + at, width), width);
   }
   if (!args.saved) return;
@@ -87,10 +121,21 @@ LLTM_SCHEDULED void finish_forward(const GatesForward<T>& args, int64_t row, int
   }
 }
 
+// The gates of some rows from `row` on, after the products.
+template <class Gates, class T, class Lanes>
+LLTM_SCHEDULED void finish_forward(const GatesForward<T>& args, int64_t row, int64_t rows,
+                                   int64_t column, const GateSums<compute_t<T>>& sums,
+                                   Lanes lanes) {
+  for_each_row(rows, lanes, [&](int64_t i, auto some) __attribute__((always_inline)) {
+    forward_lanes<Gates>(args, row + i, column, sums.from(i), some);
+  });
+}
+
 // One vector of the lanes' rows, from the hidden state's gradient to the pre-activations'.
-template <class Gates, class T, class V, class Lanes>
-LLTM_SCHEDULED void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t column,
-                                    V grad_h, Lanes lanes) {
+template <class Gates, class T, class Lanes>
+LLTM_INLINE void backward_lanes(const GatesBackward<T>& args, int64_t row, int64_t column,
+                                GradientSums<compute_t<T>> product, Lanes lanes) {
+  using V = lanes_t<Lanes, T>;
   constexpr int kStates = Gates::kStates, kGates = Gates::kGates;
   const int64_t width = args.state, saved_width = Gates::kSaved * width, z_width = kGates * width;
   const int64_t at = row * width + column;
@@ -103,6 +148,7 @@ LLTM_SCHEDULED void finish_backward(const GatesBackward<T>& args, int64_t row, i
     const int64_t from = row * saved_width + i * width + column;
     saved[i] = lanes.load_from(args.saved + from, saved_width);
   }
+  V grad_h = lanes.load_from(product.sums, product.row_stride);
   if (args.grad_h) grad_h += lanes.load_from(args.grad_h + at, width);
   V old_state[kStates], new_state[kStates], grad[kStates];
 #pragma GCC unroll 16
@@ -123,7 +169,7 @@ LLTM_SCHEDULED void finish_backward(const GatesBackward<T>& args, int64_t row, i
     const int64_t to = row * z_width + i % kGates * width + column;
     T* d_z = args.d_z[share] + to;
     lanes.store_to(d_z, out.d_z[i], z_width);
-    if (share == kRecurrentShare && args.d_z_next) {
+    if (kWidens<T> && share == kRecurrentShare && args.d_z_next) {
       lanes.store_to(args.d_z_next + to, lanes.load_from(d_z, z_width), z_width);
     }
   }
@@ -136,54 +182,52 @@ LLTM_SCHEDULED void finish_backward(const GatesBackward<T>& args, int64_t row, i
   }
 }
 
-// Walks the work items of [begin, end): full vectors first, then the tail of each stretch.
-template <class T, class Rows>
+// The same of some rows from `row` on, after the product.
+template <class Gates, class T, class Lanes>
+LLTM_SCHEDULED void finish_backward(const GatesBackward<T>& args, int64_t row, int64_t rows,
+                                    int64_t column, GradientSums<compute_t<T>> product,
+                                    Lanes lanes) {
+  for_each_row(rows, lanes, [&](int64_t i, auto some) __attribute__((always_inline)) {
+    backward_lanes<Gates>(args, row + i, column, product.from(i), some);
+  });
+}
+
+// Calls body(first row, rows, column, lanes) for the work items of [begin, end): full vectors
+// first, then the tail of each stretch.
+template <class T, class Body>
 LLTM_INLINE void for_each_vector(int64_t rows, int64_t columns, int64_t begin, int64_t end,
-                                 Rows of) {
+                                 const Body& body) {
   const int64_t stretches = (columns + kColumns - 1) / kColumns;
   for (int64_t item = begin; item < end; ++item) {
-    of.first = item / stretches * kItemRows;
-    const int64_t count = at_most(kItemRows, rows - of.first);
-    of.column = (item % stretches) * kColumns;
-    const int64_t last = at_most(columns, of.column + kColumns);
-    for (; of.column + kWidth<T> <= last; of.column += kWidth<T>) for_each_row(count, Full{}, of);
-    if (of.column < last) for_each_row(count, Tail{last - of.column}, of);
+    const int64_t row = item / stretches * kItemRows, count = at_most(kItemRows, rows - row);
+    int64_t column = item % stretches * kColumns;
+    const int64_t last = at_most(columns, column + kColumns);
+    for (; column + kWidth<T> <= last; column += kWidth<T>) body(row, count, column, Full{});
+    if (column < last) body(row, count, column, Tail{last - column});
   }
 }
 
-template <class Gates, class T>
-struct ForwardRows {
-  const GatesForward<T>& args;
-  int64_t first = 0;
-  int64_t column = 0;
-
-  template <class Lanes>
-  LLTM_INLINE void run(int64_t row, Lanes lanes) const {
-    lanes_t<Lanes, T> z[Gates::kPre] = {};
-    finish_forward<Gates>(args, first + row, column, z, lanes);
-  }
-};
-
+// The pre-activations are all in args.z.
 template <class Gates, class T>
 void gates_forward(const GatesForward<T>& args, int64_t begin, int64_t end) {
-  for_each_vector<T>(args.rows, args.state, begin, end, ForwardRows<Gates, T>{args});
+  GatesForward<T> rest = args;
+  rest.z = nullptr;
+  for_each_vector<T>(args.rows, args.state, begin, end,
+                     [&](int64_t row, int64_t rows, int64_t column, auto lanes) {
+                       const GateSums<compute_t<T>> sums{args.z + row * args.z_stride + column,
+                                                         nullptr, args.z_stride, args.state};
+                       finish_forward<Gates>(rest, row, rows, column, sums, lanes);
+                     });
 }
-
-template <class Gates, class T>
-struct BackwardRows {
-  const GatesBackward<T>& args;
-  int64_t first = 0;
-  int64_t column = 0;
-
-  template <class Lanes>
-  LLTM_INLINE void run(int64_t row, Lanes lanes) const {
-    finish_backward<Gates>(args, first + row, column, lanes_t<Lanes, T>{}, lanes);
-  }
-};
 
 template <class Gates, class T>
 void gates_backward(const GatesBackward<T>& args, int64_t begin, int64_t end) {
-  for_each_vector<T>(args.rows, args.state, begin, end, BackwardRows<Gates, T>{args});
+  const compute_t<T> zeros[kWidth<T>] = {};
+  const GradientSums<compute_t<T>> no_product{zeros, 0};
+  for_each_vector<T>(args.rows, args.state, begin, end,
+                     [&](int64_t row, int64_t rows, int64_t column, auto lanes) {
+                       finish_backward<Gates>(args, row, rows, column, no_product, lanes);
+                     });
 }
 
 // Enough columns at a time to read whole stretches of each row.

@@ -22,7 +22,7 @@ inline namespace LLTM_CELL {
 // Gates -------------------------------------------------------------------------------------------
 
 // One work item of the gate kernels is a stretch of so many columns of so many rows.
-constexpr int64_t kColumns = 256, kItemRows = 2;
+constexpr int64_t kColumns = 256, kItemRows = 8;
 
 constexpr int64_t gate_items(int64_t rows, int64_t state) {
   return (rows + kItemRows - 1) / kItemRows * ((state + kColumns - 1) / kColumns);
@@ -38,9 +38,10 @@ struct GatesForward {
                                     // element is read before it is written
   int64_t z_stride = 0;             // between rows of z
   const T* bias = nullptr;          // [PS] or null
-  const T* old_state[Cell::kStates] = {};   // [rows, S] each
-  T* new_state[Cell::kStates] = {};         // [rows, S] each
-  T* saved = nullptr;                       // [rows, kSaved S] for backward, or null
+  const T* old_state[Cell::kStates] = {};  // [rows, S] each
+  T* new_state[Cell::kStates] = {};        // [rows, S] each
+  T* saved = nullptr;                      // [rows, kSaved S] for backward, or null
+  // Of types that are computed in another alone:
   compute_t<T>* h_next = nullptr;           // [rows, S] the new h in the compute type, or null
   compute_t<T>* carry[Cell::kStates] = {};  // [rows, S] of each state but h: from step to step,
                                             // read in place of old_state and written; or null
@@ -60,7 +61,8 @@ struct GatesBackward {
   compute_t<T>* carry_out[Cell::kStates] = {};       // [rows, S] for the preceding step, or null
   T* d_old_state[Cell::kStates] = {};                // [rows, S] of all but h, or null
   T* d_z[kShares] = {};                              // [rows, GS] of each share
-  compute_t<T>* d_z_next = nullptr;  // [rows, GS] the recurrent one in the compute type, or null
+  compute_t<T>* d_z_next = nullptr;  // [rows, GS] the recurrent one in the compute type, or null;
+                                     // of types that are computed in another alone
 };
 
 // Products with the gates in their epilogue -------------------------------------------------------

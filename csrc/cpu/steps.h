@@ -83,37 +83,16 @@ struct ForwardPanel {
     multiply_panel(operands, rows, sums, add);
   }
 
-  void finish(int64_t row, int64_t rows, int vector, const Sums& sums, const Sums& shares) const {
-    const int64_t at = column + vector * kWidth<T>;
-    for_each_row<T>(rows, size - at,
-                    FinishRows{*this, row, head * size + at, vector, sums, shares});
-  }
-
   // The gates of a vector of the panel, after the product.
-  struct FinishRows {
-    const ForwardPanel& of;
-    int64_t first;
-    int64_t column;
-    int vector;
-    const Sums& sums;
-    const Sums& shares;
-
-    template <class Lanes>
-    LLTM_INLINE void run(int64_t row, Lanes lanes) const {
-      lanes_t<Lanes, T> z[Gates::kPre] = {};
-#pragma GCC unroll 16
-      for (int gate = 0; gate < kGates; ++gate) {
-        if (Gates::kSplit && of.args.x.depth > 0) z[gate] = load(shares, row, gate, lanes);
-        z[Gates::kPre - kGates + gate] = load(sums, row, gate, lanes);
-      }
-      finish_forward<Gates>(of.args.gates, first + row, column, z, lanes);
-    }
-
-    template <class Lanes>
-    LLTM_INLINE lanes_t<Lanes, T> load(const Sums& from, int64_t row, int gate, Lanes lanes) const {
-      return lanes.load_from(from.at[row][gate * Vectors + vector], kSums * kWidth<T>);
-    }
-  };
+  void finish(int64_t row, int64_t rows, int vector, const Sums& sums, const Sums& shares) const {
+    const bool apart = Gates::kSplit && args.x.depth > 0;
+    const int64_t at = column + vector * kWidth<T>;
+    const GateSums<compute_t<T>> of{sums.at[0][vector], apart ? shares.at[0][vector] : nullptr,
+                                    kSums * kWidth<T>, Vectors * kWidth<T>};
+    with_lanes<T>(size - at, [&](auto lanes) {
+      finish_forward<Gates>(args.gates, row, rows, head * size + at, of, lanes);
+    });
+  }
 };
 
 template <class Gates, class T, int Vectors>
@@ -195,7 +174,7 @@ struct BackwardPanel {
       }
       multiply(row, rows, sums);
       for (int v = 0; v < Vectors; ++v) {
-        finish(row, rows, column + v * kWidth<T>, sums.at[0][v], Vectors * kWidth<T>);
+        finish(row, rows, column + v * kWidth<T>, {sums.at[0][v], Vectors * kWidth<T>});
       }
     }
   }
@@ -220,25 +199,12 @@ struct BackwardPanel {
     }
   }
 
-  void finish(int64_t row, int64_t rows, int64_t at, const C* sums, int64_t sums_stride) const {
-    for_each_row<T>(rows, size - at,
-                    FinishRows{args.gates, row, head * size + at, sums, sums_stride});
-  }
-
   // The gates of a vector of the panel, after the product.
-  struct FinishRows {
-    const GatesBackward<T>& gates;
-    int64_t first;
-    int64_t column;
-    const C* sums;
-    int64_t stride;  // of sums
-
-    template <class Lanes>
-    LLTM_INLINE void run(int64_t row, Lanes lanes) const {
-      const auto grad_h = lanes.load_from(sums + row * stride, stride);
-      finish_backward<Gates>(gates, first + row, column, grad_h, lanes);
-    }
-  };
+  void finish(int64_t row, int64_t rows, int64_t at, GradientSums<C> sums) const {
+    with_lanes<T>(size - at, [&](auto lanes) {
+      finish_backward<Gates>(args.gates, row, rows, head * size + at, sums, lanes);
+    });
+  }
 };
 
 template <class Gates, class T>

@@ -246,26 +246,6 @@ void pack_tiled_forward(const TilePack& args, int64_t begin, int64_t end) {
   }
 }
 
-template <class Gates>
-struct FinishTiledForward {
-  const GatesForward<BFloat16>& args;
-  int64_t first;
-  int64_t column;
-  const float* sums;
-
-  template <class Lanes>
-  LLTM_INLINE void run(int64_t row, Lanes lanes) const {
-    constexpr int64_t stride = Gates::kGates * bf16::kRows;
-    lanes_t<Lanes, float> z[Gates::kPre] = {};
-#pragma GCC unroll 16
-    for (int gate = 0; gate < Gates::kGates; ++gate) {
-      const float* from = sums + row * stride + gate * bf16::kRows;
-      z[Gates::kPre - Gates::kGates + gate] = lanes.load_from(from, stride);
-    }
-    finish_forward<Gates>(args, first + row, column, z, lanes);
-  }
-};
-
 template <class Engine, class Gates>
 void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
   constexpr int64_t gates = Gates::kGates, block = bf16::kMaxRows;
@@ -286,8 +266,10 @@ void tiled_forward(const TiledForward& args, int64_t begin, int64_t end) {
                           bf16::kElements, gates * bf16::kElements, tiles, bf16::kRows,
                           sums + gate * bf16::kRows, gates * bf16::kRows, false});
       }
-      for_each_row<BFloat16>(rows, args.gates.state - column,
-                             FinishTiledForward<Gates>{args.gates, row, column, sums});
+      const GateSums<float> of{sums, nullptr, gates * bf16::kRows, bf16::kRows};
+      with_lanes<BFloat16>(args.gates.state - column, [&](auto lanes) {
+        finish_forward<Gates>(args.gates, row, rows, column, of, lanes);
+      });
     }
   }
   Engine::end();
@@ -310,26 +292,13 @@ void pack_tiled_backward(const TilePack& args, int64_t begin, int64_t end) {
 }
 
 template <class Gates>
-struct FinishTiledBackward {
-  static constexpr int64_t kStride = 2 * bf16::kRows;
-  const GatesBackward<BFloat16>& args;
-  int64_t first;
-  int64_t column;
-  const float* sums;
-
-  template <class Lanes>
-  LLTM_INLINE void run(int64_t row, Lanes lanes) const {
-    const auto grad_h = lanes.load_from(sums + row * kStride, kStride);
-    finish_backward<Gates>(args, first + row, column, grad_h, lanes);
-  }
-};
-
-template <class Gates>
 void finish_tiled_backward(const TiledBackward& args, int64_t row, int64_t rows, int64_t column,
                            const float* sums) {
   for (int64_t at = 0; at < 2 * bf16::kRows && column + at < args.gates.state; at += bf16::kRows) {
-    for_each_row<BFloat16>(rows, args.gates.state - column - at,
-                           FinishTiledBackward<Gates>{args.gates, row, column + at, sums + at});
+    with_lanes<BFloat16>(args.gates.state - column - at, [&](auto lanes) {
+      finish_backward<Gates>(args.gates, row, rows, column + at,
+                             GradientSums<float>{sums + at, 2 * bf16::kRows}, lanes);
+    });
   }
 }
 
