@@ -127,11 +127,19 @@ LLTM_INLINE Pair<V> square_root(Pair<V> x) {
 struct VectorMath {
   template <class V>
   static LLTM_INLINE V sigmoid(V x) {
-    return sigmoid_of<element_t<V>>(x);
+    if constexpr (kHasTables<element_t<V>>) {
+      return sigmoid_by_table(x);
+    } else {
+      return sigmoid_of<element_t<V>>(x);
+    }
   }
   template <class V>
   static LLTM_INLINE V tanh(V x) {
-    return tanh_of<element_t<V>>(x);
+    if constexpr (kHasTables<element_t<V>>) {
+      return tanh_by_table(x);
+    } else {
+      return tanh_of<element_t<V>>(x);
+    }
   }
   template <class V, class Scalar>
   static LLTM_INLINE V elu(V x, Scalar alpha) {
