@@ -118,7 +118,7 @@ def error(got: float, exact: Any, dtype: torch.dtype) -> float:
 @pytest.mark.parametrize("name", EXACT)
 def test_it_is_within_its_bound(ops: Any, name: str, dtype: torch.dtype) -> None:
     x = samples(dtype, FROM.get(name, -math.inf))
-    bound = bounds.TANH if name == "tanh" else bounds.MATHS
+    bound = bounds.NEARER.get(name, bounds.MATHS)
     largest = torch.finfo(dtype).max
     with mp.workprec(200):
         for at, got in zip(x.tolist(), results(ops, x, x)[name].tolist(), strict=True):
