@@ -21,7 +21,7 @@ from torch import Tensor
 MATHS = 2.0
 """Ulp of sigmoid, tanh, elu and elu'."""
 NEARER = {"tanh": 1.1, "sigmoid": 0.9}
-"""Ulp of those that are nearer by themselves, so that no entry of their tables may be another."""
+"""Ulp of those that are nearer by themselves."""
 
 BLOCK = 32
 """Terms of a sum that are added in a chain, at most."""
