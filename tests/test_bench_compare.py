@@ -317,26 +317,52 @@ def test_a_record_not_made_into_pages_is_found(docs: Path) -> None:
     ]
 
 
-def test_the_plot_of_the_records_shows_each_processor_and_orders_the_speeds() -> None:
-    def sequence(processor: Processor, ours: float) -> Run:
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def plot(*speeds: tuple[Processor, float]) -> ElementTree.Element:
+    """Of a sequence on each processor, with our speed there."""
+    runs = []
+    for processor, ours in speeds:
         found = row("forward+backward", entry("stable", OURS, ours))
         found = dataclasses.replace(found, op="sequence", case="64x16x32x128")
-        return run(found, processor=processor.to_json())
+        runs.append(run(found, processor=processor.to_json()))
+    return ElementTree.fromstring(picture.svg(runs))
 
-    drawn = ElementTree.fromstring(picture.svg([sequence(ZEN4, 3.0), sequence(AMX, 2.0)]))
-    space = "{http://www.w3.org/2000/svg}"
-    texts = [text.text or "" for text in drawn.iter(f"{space}text")]
+
+def texts_of(drawn: ElementTree.Element, tag: str = "text") -> list[str]:
+    return [text.text or "" for text in drawn.iter(f"{SVG}{tag}")]
+
+
+def circles_of(drawn: ElementTree.Element) -> list[float]:
+    """Where ours stands in each line, from the left."""
+    _legend, *lines = (float(circle.get("cx", "")) for circle in drawn.iter(f"{SVG}circle"))
+    return lines
+
+
+def test_the_plot_of_the_records_shows_each_processor_and_orders_the_speeds() -> None:
+    drawn = plot((ZEN4, 3.0), (AMX, 2.0))
+    texts = texts_of(drawn)
     assert [text for text in texts if "older kernels" in text] == [
         "AMD Zen 4 (older kernels), forward+backward",
         "Intel with AMX (older kernels), forward+backward",
     ]
-    titles = [title.text or "" for title in drawn.iter(f"{space}title")]
-    assert [t for t in titles if t.startswith("fastest")] == [
+    assert [t for t in texts_of(drawn, "title") if t.startswith("fastest")] == [
         "fastest other in torch, 64x16x32x128: 1.20"
     ] * 2
-    circles = [float(c.get("cx", "")) for c in drawn.iter(f"{space}circle")]
-    _, zen4, amx = circles  # the first is the legend's
+    zen4, amx = circles_of(drawn)
     assert zen4 > amx
+
+
+@pytest.mark.parametrize(
+    ("speeds", "beyond"), [((10.5, 14.0), "20"), ((0.3, 0.4), "0.3"), ((2000.0, 3000.0), "3000")]
+)
+def test_the_axis_of_the_plot_reaches_every_speed(speeds: tuple[float, float], beyond: str) -> None:
+    drawn = plot((ZEN4, speeds[0]), (AMX, speeds[1]))
+    zen4, amx = circles_of(drawn)
+    assert 0 < zen4 < amx < picture.WIDTH
+    assert beyond in texts_of(drawn)
+    assert {"0.5", "1", "10"} <= set(texts_of(drawn))
 
 
 def test_compare_without_a_file_takes_the_record_of_this_processor(

@@ -6,6 +6,7 @@ the committed file can be compared.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from html import escape
 from math import log10
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING
 from benchmarks.runs.figures import LSTM, OTHER, OURS, SCALED_LSTM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from benchmarks.runs.figures import Row, Run
 
 WIDTH, LEFT, RIGHT, LINE, TOP, BOTTOM = 760, 190, 24, 22, 58, 48
-LOWEST, HIGHEST, TICKS = 0.5, 10.0, (0.5, 1, 2, 3, 5, 10)
+TICKS = tuple(float(f"{digit}e{power}") for power in range(-3, 5) for digit in (1, 2, 3, 5))
+ALWAYS = (0.5, 10.0)
+"""Speeds that the axis has, whatever was measured."""
 WORKS = ("forward+backward", "inference")
 FONT = 'font-family="system-ui, sans-serif" font-size="13"'
 
@@ -52,9 +55,37 @@ LOOKS = {
 }
 
 
+@dataclass(frozen=True)
+class Axis:
+    """Of speeds, as far as ``ticks`` reach."""
+
+    ticks: tuple[float, ...]
+
+    @classmethod
+    def of(cls, speeds: Iterable[float]) -> Axis:
+        """From the last tick at or below all speeds to the first at or above them."""
+        every = (*ALWAYS, *speeds)
+        first = bisect_right(TICKS, min(every)) - 1
+        last = bisect_left(TICKS, max(every))
+        return cls(TICKS[first : last + 1])
+
+    def x(self, speed: float) -> float:
+        lowest, highest = self.ticks[0], self.ticks[-1]
+        share = log10(speed / lowest) / log10(highest / lowest)
+        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+    def drawn(self, bottom: int) -> Iterator[str]:
+        for tick in self.ticks:
+            x, colour = self.x(tick), "#1f2933" if tick == 1 else "#d5d9de"
+            yield f'<path d="M{x} {TOP - 14}V{bottom}" stroke="{colour}" stroke-width="1"/>'
+            yield _text(x - 6, bottom + 16, f"{tick:g}", "#52606d")
+        yield _text(LEFT, bottom + 36, "times as fast as eager PyTorch (1 is equal)", "#52606d")
+
+
 def svg(runs: Sequence[Run]) -> str:
     """A line a sequence, kind of work and processor, a mark a competitor."""
     lines = [(run, work, rows) for run in runs for work in WORKS if (rows := _rows(run, work))]
+    axis = Axis.of(speed for _, _, rows in lines for row in rows for speed in _speeds(row).values())
     count = sum(len(rows) + 1 for _, _, rows in lines)
     height = TOP + count * LINE + BOTTOM
     parts = [
@@ -62,7 +93,7 @@ def svg(runs: Sequence[Run]) -> str:
         "<title>Sequences, float32, one thread: times as fast as eager</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         *_legend(),
-        *_axis(height - BOTTOM),
+        *axis.drawn(height - BOTTOM),
     ]
     y = TOP
     for run, work, rows in lines:
@@ -72,7 +103,7 @@ def svg(runs: Sequence[Run]) -> str:
         for row in rows:
             y += LINE
             parts.append(_text(24, y + 15, row.case, "#1f2933"))
-            parts += _marks(row, y + 11)
+            parts += _marks(row, axis, y + 11)
         y += LINE
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -85,21 +116,23 @@ def _rows(run: Run, work: str) -> list[Row]:
     ]
 
 
-def _x(speed: float) -> float:
-    share = log10(min(max(speed, LOWEST), HIGHEST) / LOWEST) / log10(HIGHEST / LOWEST)
-    return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
-
-
-def _marks(row: Row, y: float) -> Iterator[str]:
-    """Of several of one label the fastest; ours last, on top."""
+def _speeds(row: Row) -> dict[str, float]:
+    """By label; of several of one the fastest."""
     speeds = {OTHER: 1.0}
     for entry in row.of_kind(OTHER, LSTM, OURS):
         name = entry.name.partition(" ")[0] if entry.name != SCALED_LSTM else ""
         label = name if name in LOOKS else OTHER if entry.kind == OTHER else ""
-        speeds[label] = max(speeds.get(label, 0.0), entry.speed.median)
+        if label:
+            speeds[label] = max(speeds.get(label, 0.0), entry.speed.median)
+    return speeds
+
+
+def _marks(row: Row, axis: Axis, y: float) -> Iterator[str]:
+    """Ours last, on top."""
+    speeds = _speeds(row)
     for name, look in reversed(LOOKS.items()):
         if name in speeds:
-            mark = look.shape.format(x=_x(speeds[name]), y=y, colour=look.colour)
+            mark = look.shape.format(x=axis.x(speeds[name]), y=y, colour=look.colour)
             shown = f"{look.label}, {row.case}: {speeds[name]:.2f}"
             yield f"<g><title>{escape(shown)}</title>{mark}</g>"
 
@@ -110,14 +143,6 @@ def _legend() -> Iterator[str]:
         yield look.shape.format(x=x + 6, y=20, colour=look.colour)
         yield _text(x + 18, 25, look.label, "#1f2933")
         x += 40 + 8 * len(look.label)
-
-
-def _axis(bottom: int) -> Iterator[str]:
-    for tick in TICKS:
-        x, colour = _x(tick), "#1f2933" if tick == 1 else "#d5d9de"
-        yield f'<path d="M{x} {TOP - 14}V{bottom}" stroke="{colour}" stroke-width="1"/>'
-        yield _text(x - 6, bottom + 16, f"{tick:g}", "#52606d")
-    yield _text(LEFT, bottom + 36, "times as fast as eager PyTorch (1 is equal)", "#52606d")
 
 
 def _text(x: float, y: float, text: str, colour: str, *, weight: int = 400) -> str:
