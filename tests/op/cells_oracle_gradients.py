@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import mpmath
 import numpy as np
-from cells_oracle import Layer, Numbers, as_exact, as_numbers, same_head
+from cells_oracle import Layer, Numbers, as_exact, as_numbers, product, same_head
 from oracle import DIGITS, Exact
 from torch import Tensor
 
@@ -64,14 +64,14 @@ def _spread(layer: Layer, d_step: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     d_z = d_step[:pre].swapaxes(0, 1).reshape(d_step.shape[1], -1)
     rows = len(layer.of_input)
     d_states = d_step[pre:]
-    d_states[0] += d_z[:, -rows:] @ layer.recurrent
-    return d_z[:, :rows] @ layer.of_input, d_states, d_z
+    d_states[0] += product(d_z[:, -rows:], layer.recurrent)
+    return product(d_z[:, :rows], layer.of_input), d_states, d_z
 
 
 def _d_weights(layer: Layer, d_z: Numbers, x: Numbers, h: Numbers) -> Numbers:
     """What a step adds to the gradient of the weights."""
     rows, state = layer.recurrent.shape
     width = state // layer.cell.heads
-    recurrent = (d_z[:, -rows:].T @ h) * same_head(rows, state, width)
+    recurrent = product(d_z[:, -rows:].T, h) * same_head(rows, state, width)
     blocks = recurrent.reshape(rows, layer.cell.heads, width).sum(axis=1)
-    return np.concatenate([blocks, d_z[:, :rows].T @ x], axis=1)
+    return np.concatenate([blocks, product(d_z[:, :rows].T, x)], axis=1)
