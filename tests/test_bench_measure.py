@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from torchproof.machine import processes
 
 from benchmarks import workloads
 from benchmarks.runs import __main__, measure
@@ -18,6 +23,9 @@ from benchmarks.runs.measure import Measured, Measurer, Part
 from benchmarks.runs.scopes import FULL, QUICK, SCOPES
 from benchmarks.workloads import Row
 from lltm.cells import formulas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PART = Part("cell", "float32", "1")
 
@@ -97,13 +105,13 @@ def measurer(tmp_path: Path) -> Measurer:
 def ends(monkeypatch: pytest.MonkeyPatch, status: int, written: str | None) -> None:
     """Have the races end so, having written that."""
 
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], *_: Any, **__: Any) -> int:
         (option,) = (each for each in command if each.startswith("--benchmark-json="))
         if written is not None:
             Path(option.partition("=")[2]).write_text(written, encoding="utf-8")
-        return subprocess.CompletedProcess(command, status)
+        return status
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(processes, "run_here", run)
 
 
 GOOD = json.dumps({"benchmarks": [{"name": "a race"}]})
@@ -138,6 +146,54 @@ def test_a_selection_of_one_op_races_nothing_of_the_other(
     cells = Measurer(tmp_path, replace(QUICK, name="smoke"), 1.0, "case=16x32x128")
     sequences = Part("sequence", "float32", "1")
     assert cells.measure(sequences) == Measured(None, right=True)
+
+
+MEASURES = """
+import sys
+from pathlib import Path
+sys.path.append(sys.argv[1])
+from benchmarks.runs.measure import Measurer, Part
+from benchmarks.runs.scopes import QUICK
+Measurer(Path(sys.argv[2]), QUICK, 1.0, None).measure(Part("cell", "float32", "1"))
+"""
+PLUGIN = """
+import os
+import time
+from pathlib import Path
+made = Path(__file__).with_name("made")
+made.write_text(str(os.getpid()))
+made.rename(made.with_name("pid"))
+time.sleep(300)
+"""
+
+
+def within_ten_seconds(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_the_races_end_with_whoever_started_them(name: str, tmp_path: Path) -> None:
+    (tmp_path / "sleeps.py").write_text(PLUGIN)
+    pid = tmp_path / "pid"
+    environment = {
+        **os.environ,
+        "PYTEST_ADDOPTS": "-p sleeps",
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
+    }
+    command = [sys.executable, "-c", MEASURES, str(measure.ROOT), str(tmp_path)]
+    with subprocess.Popen(command, env=environment) as measuring:
+        while not pid.exists():
+            assert measuring.poll() is None
+            time.sleep(0.02)
+        measuring.send_signal(signal.Signals[name])
+    races = Path("/proc", pid.read_text())
+    ended = within_ten_seconds(lambda: not races.exists())
+    if not ended:
+        os.kill(int(races.name), signal.SIGKILL)
+    assert ended
 
 
 @pytest.mark.parametrize("written", [None, '{"benchm', '{"benchmarks": []}'])
@@ -176,11 +232,11 @@ def test_compilers_are_left_out_of_the_races_on_request(
 ) -> None:
     commands = []
 
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], *_: Any, **__: Any) -> int:
         commands.append(command)
-        return subprocess.CompletedProcess(command, 0)
+        return 0
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(processes, "run_here", run)
     measurer.measure(PART)
     replace(measurer, compilers=False).measure(PART)
     assert ["--without-compilers" in command for command in commands] == [False, True]

@@ -168,18 +168,18 @@ class Measurer:
             *(f"--benchmark-json={made}", str(BENCHMARKS / self.scope.races)),
         ]
         # Not the repository's root: Python would look for lltm there first.
-        ended = subprocess.run(
-            command, cwd=path.parent, env=self.environment(), stdout=sys.stderr, check=False
+        status = processes.run_here(
+            command, sys.stderr.buffer, cwd=path.parent, env=self.environment()
         )
         document = read(made)
-        if ended.returncode == 0 and document is not None:
+        if status == 0 and document is not None:
             made.replace(path)
-        elif ended.returncode != 0 and document is None:
+        elif status != 0 and document is None:
             raise BenchError(
-                f"the races of {part.name} ended with status {ended.returncode} and no result; "
+                f"the races of {part.name} ended with status {status} and no result; "
                 "their messages are above; --resume continues"
             )
-        return Measured(document, right=ended.returncode == 0)
+        return Measured(document, right=status == 0)
 
 
 def read(path: Path) -> dict[str, Any] | None:

@@ -86,9 +86,15 @@ def start(
     return Running(process, hold)
 
 
-def run_here(command: Sequence[str | Path]) -> int:
+def run_here(
+    command: Sequence[str | Path],
+    output: BinaryIO | None = None,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> int:
     """Run a command that prints here; all of it ends with this process, however that ends."""
-    running = start(command, None, cwd=Path.cwd())
+    running = start(command, output, cwd=cwd or Path.cwd(), env=env)
     try:
         return running.process.wait()
     finally:
