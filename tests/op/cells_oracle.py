@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 import torch
-from oracle import DIGITS, Exact
+from oracle import DIGITS, Exact, Row
 from torch import Tensor
 
 from lltm.cells import Definition
@@ -19,8 +19,6 @@ from lltm.cells._contract import Arguments
 
 Numbers = npt.NDArray[np.object_]
 """Of mpmath."""
-BITS = 200
-"""Behind the point, beyond the digits that the numbers have."""
 
 
 def _log_sigmoid(x: mpmath.mpf) -> mpmath.mpf:
@@ -97,17 +95,9 @@ def as_exact(values: Numbers) -> Exact:
 
 
 def product(left: Numbers, right: Numbers) -> Numbers:
-    """The matrix product, of whole multiples of 2^-BITS.
-
-    They are multiplied and added many times as fast as mpmath's numbers.
-    """
-    return _UNFIXED(_FIXED(left) @ _FIXED(right))
-
-
-_FIXED = np.frompyfunc(lambda x: mpmath.libmp.to_fixed(x._mpf_, BITS), 1, 1)
-_UNFIXED = np.frompyfunc(
-    lambda n: mpmath.make_mpf(mpmath.libmp.from_man_exp(n, -2 * BITS, mpmath.mp.prec)), 1, 1
-)
+    """The matrix product."""
+    rows, columns = ([Row.of(list(each)) for each in matrix] for matrix in (left, right.T))
+    return np.array([[row @ column for column in columns] for row in rows])
 
 
 @dataclass(frozen=True)
