@@ -174,6 +174,7 @@ def within_ten_seconds(condition: Callable[[], bool]) -> bool:
     return condition()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: processes are found in /proc")
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
 def test_the_races_end_with_whoever_started_them(name: str, tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text(PLUGIN)

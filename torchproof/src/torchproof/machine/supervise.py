@@ -21,9 +21,9 @@ NOT_FOUND = 127
 
 
 def descendants() -> list[int]:
-    """Every process below this one."""
+    """Every process below this one; none where there is no /proc, as on macOS."""
     children: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         try:
             with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
                 parent = int(file.read().rpartition(")")[2].split()[1])
