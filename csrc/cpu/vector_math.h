@@ -252,16 +252,20 @@ LLTM_INLINE ScaledExp<V> scaled_exp(V x) {
 
 // 1 / (1 + exp(-x)) as a quotient of 1 or e by 1 + e, where e = exp(-|x|) cannot overflow.
 template <class T, class V>
+LLTM_INLINE V sigmoid_of_exp(V x, const Exact<V>& e) {
+  auto sum = exact_sum(V{} + T(1), e.value);
+  sum.low += e.low;
+  const auto below_zero = x < T(0);
+  const Exact<V> above{choose(below_zero, e.value, V{} + T(1)), choose(below_zero, e.low, V{})};
+  return quotient_of<T>(above, sum);
+}
+
+template <class T, class V>
 LLTM_INLINE V sigmoid_of(V x) {
   const auto [q, scale] = scaled_exp<T>(clamp_low(negative(x), Constants<T>::kLowest));
   const auto significand = exact_sum(V{} + T(1), q.value);
-  const V e = significand.value * scale;
-  const V e_low = (significand.low + q.low) * scale;
-  auto sum = exact_sum(V{} + T(1), e);
-  sum.low += e_low;
-  const auto below_zero = x < T(0);
-  const Exact<V> above{choose(below_zero, e, V{} + T(1)), choose(below_zero, e_low, V{})};
-  return quotient_of<T>(above, sum);
+  return sigmoid_of_exp<T>(x,
+                           Exact<V>{significand.value * scale, (significand.low + q.low) * scale});
 }
 
 // x + x^3 above / below near 0, 1 - 2 / (1 + exp(2 |x|)) further off: with one division, whose

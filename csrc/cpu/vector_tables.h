@@ -123,13 +123,8 @@ LLTM_INLINE V sigmoid_by_table(V x) {
   const V power = look_up(C::kValue, i);
   const V expm1 = (r * C::kExpm1[1] + C::kExpm1[0]) * (r * r) + r;
   const Exact<V> significand = exact_sum(power, power * expm1 + look_up(C::kLow, i));
-  const V e = scale_by_power(significand.value, n);
-  const V e_low = scale_by_power(significand.low, n);
-  auto sum = exact_sum(V{} + 1.0f, e);
-  sum.low += e_low;
-  const auto below_zero = x < 0.0f;
-  const Exact<V> above{choose(below_zero, e, V{} + 1.0f), choose(below_zero, e_low, V{})};
-  return quotient_of<float>(above, sum);
+  return sigmoid_of_exp<float>(
+      x, Exact<V>{scale_by_power(significand.value, n), scale_by_power(significand.low, n)});
 }
 #else
 template <class T>
