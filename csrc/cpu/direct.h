@@ -4,94 +4,132 @@
 
 // General product ---------------------------------------------------------------------------------
 
-// Columns beyond the last full vector are copied, zero-padded, a block of rows of b at a time.
-constexpr int64_t kPaddedDepth = kSumBlock;
+// Terms of a pass: those that are summed before they are added to c.
+template <class T>
+constexpr int64_t kPassTerms = kTileSumBlock<T>;
 
-template <class T, int Vectors>
-void product_panel(const Product<T>& args, int64_t column) {
-  constexpr int width = kWidth<T>;
-  TileSums<T, Vectors> sums;
-  TileOperands<T> operands{nullptr,         args.a_row_stride, args.a_column_stride,
-                           args.b + column, args.b_row_stride, args.depth};
-  for (int64_t row = 0, rows; row < args.rows; row += rows) {
-    rows = next_rows<Vectors>(args.rows - row);
-    operands.a = args.a + row * args.a_row_stride;
-    tile_of<T, Vectors>(rows)(operands, &sums.at[0][0][0], false);
-    for (int64_t i = 0; i < rows; ++i) {
-      T* to = args.c + (row + i) * args.c_row_stride + column;
-#pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) store(to + v * width, load(sums.at[i][v]));
+// Some terms of every sum of c.
+template <class T>
+struct ProductPass {
+  static constexpr int64_t kVector = kWidth<T>;
+
+  const Product<T>& args;
+  int64_t first, terms;
+
+  // The columns [column, last), some vectors at a time: no sum depends on how many.
+  void run(int64_t column, int64_t last) const {
+    if (args.rows == 1) column = run_row(column, last);
+    while (column < last) {
+      with_next_vectors((last - column + kVector - 1) / kVector, [&](auto vectors) {
+        constexpr int64_t width = vectors * kVector;
+        if (column + width <= last) {
+          multiply<vectors>(b() + column, args.b_row_stride, column, width);
+        } else {
+          run_padded<vectors>(column, last - column);
+        }
+        column += width;
+      });
     }
   }
-}
 
-template <class T>
-void product_tail(const Product<T>& args, int64_t column, Tail lanes) {
-  constexpr int width = kWidth<T>;
-  T padded[kPaddedDepth * width];
-  TileOperands<T> operands{nullptr, args.a_row_stride, args.a_column_stride, padded, width, 0};
-  for (int64_t row = 0, rows; row < args.rows; row += rows) {
-    rows = next_rows<1>(args.rows - row);
-    TileSums<T, 1> sums = {};
-    for (int64_t first = 0; first < args.depth; first += kPaddedDepth) {
-      operands.depth = at_most(kPaddedDepth, args.depth - first);
-      operands.a = args.a + row * args.a_row_stride + first * args.a_column_stride;
-      for (int64_t k = 0; k < operands.depth; ++k) {
-        store(padded + k * width,
-              lanes.load_from(args.b + (first + k) * args.b_row_stride + column));
+  // A single row takes as long as b takes to read. Up to the column that it returns.
+  int64_t run_row(int64_t column, int64_t last) const {
+    constexpr int64_t width = kSingleRowVectors * kVector;
+    for (; column + width <= last; column += width) {
+      tile_product<T, 1, kSingleRowVectors>(operands(b() + column, args.b_row_stride),
+                                            args.c + column, first > 0);
+    }
+    return column;
+  }
+
+  // Columns with a part of a vector are copied beside zeros, a block of rows of b at a time.
+  template <int Vectors>
+  void run_padded(int64_t column, int64_t columns) const {
+    constexpr int64_t width = Vectors * kVector;
+    alignas(kVectorBytes) T padded[kPassTerms<T> * width] = {};
+    for (int64_t k = first; k == first || k < first + terms; k += kPassTerms<T>) {
+      const ProductPass pass{args, k, at_most(kPassTerms<T>, first + terms - k)};
+      const T* from = pass.b() + column;
+      for (int64_t i = 0; i < pass.terms; ++i, from += args.b_row_stride) {
+        __builtin_memcpy(padded + i * width, from, columns * sizeof(T));
       }
-      tile_of<T, 1>(rows)(operands, &sums.at[0][0][0], true);
-    }
-    for (int64_t i = 0; i < rows; ++i) {
-      lanes.store_to(args.c + (row + i) * args.c_row_stride + column, load(sums.at[i][0]));
+      pass.template multiply<Vectors>(padded, width, column, columns);
     }
   }
-}
 
-// A single row is as fast as b is read, so b is read along its rows, as many at a time as the usual
-// panel sums: which of the two computes a column depends on where threads divide them.
-template <class T>
-int64_t product_single_row(const Product<T>& args, int64_t column, int64_t last) {
-  constexpr int64_t panel = kSingleRowVectors * kWidth<T>;
-  const int64_t end = column + (last - column) / panel * panel;
-  for (int64_t k = 0; k == 0 || k < args.depth; k += kSumBlock) {
-    TileOperands<T> operands{args.a + k * args.a_column_stride,
-                             args.a_row_stride,
-                             args.a_column_stride,
-                             nullptr,
-                             args.b_row_stride,
-                             at_most(kSumBlock, args.depth - k)};
-    for (int64_t at = column; at < end; at += panel) {
-      operands.b = args.b + k * args.b_row_stride + at;
-      tile_product<T, 1, kSingleRowVectors>(operands, args.c + at, k > 0);
+  const T* b() const { return args.b + first * args.b_row_stride; }
+
+  LLTM_INLINE TileOperands<T> operands(const T* b, int64_t b_row_stride) const {
+    return {args.a + first * args.a_column_stride,
+            args.a_row_stride,
+            args.a_column_stride,
+            b,
+            b_row_stride,
+            terms};
+  }
+
+  // All rows of some columns.
+  template <int Vectors>
+  void multiply(const T* b, int64_t b_row_stride, int64_t column, int64_t columns) const {
+    const bool whole = columns == Vectors * kVector;
+    TileOperands<T> of = operands(b, b_row_stride);
+    TileSums<T, Vectors> sums;
+    T* c = args.c + column;
+    for (int64_t row = 0, rows; row < args.rows; row += rows) {
+      rows = next_rows<Vectors>(args.rows - row);
+      if (whole && rows == kTileRows) {
+        tile_product_to<T, kTileRows, Vectors>(of, c, args.c_row_stride, first > 0);
+        c += rows * args.c_row_stride;
+      } else {
+        tile_of<T, Vectors>(rows)(of, &sums.at[0][0][0], false);
+        for (int64_t i = 0; i < rows; ++i, c += args.c_row_stride) {
+          write(sums.at[i][0], c, columns);
+        }
+      }
+      of.a += rows * args.a_row_stride;
     }
   }
-  return end;
-}
 
+  void write(const T* sums, T* c, int64_t columns) const {
+    for (int64_t j = 0; j < columns; j += kVector) {
+      with_lanes<T>(columns - j, [&](auto lanes) {
+        vector_t<T> sum = load(sums + j);
+        if (first > 0) sum += lanes.load_from(c + j);
+        lanes.store_to(c + j, sum);
+      });
+    }
+  }
+};
+
+// All terms in one pass, a strip of rows at a time: c is written along its rows, and what a strip
+// reads of a transposed a, whose columns are in a page each, is packed.
 template <class T>
-void product_rows(const Product<T>& args, int64_t begin, int64_t end) {
-  constexpr int64_t width = kWidth<T>, panel = kDirectVectors * width;
-  const int64_t last = at_most(args.columns, end * panel);
-  int64_t column = begin * panel;
-  if (args.rows == 1) column = product_single_row(args, column, last);
-  for (; column + panel <= last; column += panel) product_panel<T, kDirectVectors>(args, column);
-  for (; column + width <= last; column += width) product_panel<T, 1>(args, column);
-  if (column < last) product_tail(args, column, {last - column});
-}
-
-// A product of so few terms is as long as it takes to write, and rows are written faster along.
-constexpr int64_t kShallowDepth = 4;
-
-template <class T>
-void product(const Product<T>& args, int64_t begin, int64_t end) {
-  const int64_t block = args.depth <= kShallowDepth ? kTileRows : args.rows;
-  for (int64_t row = 0; row < args.rows; row += block) {
+void shallow_product(const Product<T>& args, int64_t column, int64_t last) {
+  constexpr int64_t strip = 2 * kTileRows;
+  T packed[kPassTerms<T> * strip];
+  for (int64_t row = 0; row < args.rows; row += strip) {
     Product<T> rows = args;
-    rows.rows = at_most(block, args.rows - row);
+    rows.rows = at_most(strip, args.rows - row);
     rows.a += row * args.a_row_stride;
     rows.c += row * args.c_row_stride;
-    product_rows(rows, begin, end);
+    if (args.a_row_stride == 1) {
+      pack_panel<strip>(rows.a, args.a_column_stride, 1, args.depth, rows.rows, packed);
+      rows.a = packed;
+      rows.a_column_stride = strip;
+    }
+    ProductPass<T>{rows, 0, args.depth}.run(column, last);
+  }
+}
+
+// b is read along its rows, a few at a time, unless a cache has all of it.
+template <class T>
+void product(const Product<T>& args, int64_t begin, int64_t end) {
+  constexpr int64_t panel = kProductVectors * kWidth<T>;
+  const int64_t column = begin * panel, last = at_most(args.columns, end * panel);
+  if (args.depth <= kPassTerms<T>) return shallow_product(args, column, last);
+  const int64_t terms = args.is_b_cached ? args.depth : kPassTerms<T>;
+  for (int64_t k = 0; k < args.depth; k += terms) {
+    ProductPass<T>{args, k, at_most(terms, args.depth - k)}.run(column, last);
   }
 }
 
@@ -149,22 +187,13 @@ struct ManyRows {
   int64_t column;
   int64_t states;  // from there on
 
-  // As many vectors of the batch at a time as the tile is fastest with, and never one alone that
-  // could go with others.
   void run() const {
-    const int64_t vectors = args.product.x_stride / kWidth<T>;
-    for (int64_t at = 0; at < vectors;) {
-      const int64_t left = vectors - at;
-      if (left >= 3 && left != 4) {
-        run_block<3>(at * kWidth<T>);
-        at += 3;
-      } else if (left >= 2) {
-        run_block<2>(at * kWidth<T>);
-        at += 2;
-      } else {
-        run_block<1>(at * kWidth<T>);
-        at += 1;
-      }
+    const int64_t last = args.product.x_stride / kWidth<T>;
+    for (int64_t at = 0; at < last;) {
+      with_next_vectors(last - at, [&](auto vectors) {
+        run_block<vectors>(at * kWidth<T>);
+        at += vectors;
+      });
     }
   }
 
@@ -211,8 +240,8 @@ LLTM_INLINE C sum_of_lanes(vector_t<C> x) {
 // to eleven rows packing is.
 constexpr int64_t kMaxFewRows = 4;
 
-// Rows at a time, which share what they read of the weights.
-constexpr int64_t kDotRows = 2;
+// Rows at a time, which share what they read of the weights: as many as their sums leave registers.
+constexpr int kDotRows = kVectorBytes == 64 ? 4 : 2;
 
 // Dot products of a gate at a time, of so many states by rows: for three gates their sums, of a
 // block and of all, take 24 of the 32 registers of AVX-512, 12 of the 16 of the others. A single
@@ -232,7 +261,7 @@ struct DotOperands {
 
   DotOperands(const DirectProduct<T>& of, int64_t row, int64_t state) {
     const int64_t last = of.gate_rows - 1;
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int i = 0; i < Rows; ++i) x[i] = of.x + (row + i) * of.x_stride;
 #pragma GCC unroll 4
     for (int gate = 0; gate < kGates; ++gate) {
@@ -256,14 +285,14 @@ struct DotSums {
   LLTM_INLINE void add_products(const DotOperands<kGates, Rows, States, T>& of, int64_t k,
                                 Lanes lanes) {
     V x[Rows];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int row = 0; row < Rows; ++row) x[row] = lanes.load_from(of.x[row] + k);
 #pragma GCC unroll 4
     for (int gate = 0; gate < kGates; ++gate) {
 #pragma GCC unroll 4
       for (int i = 0; i < States; ++i) {
         const V weights = lanes.load_from(of.weights[gate][i] + k);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int row = 0; row < Rows; ++row) block[gate][i][row] += x[row] * weights;
       }
     }
@@ -273,7 +302,7 @@ struct DotSums {
     for (int gate = 0; gate < kGates; ++gate) {
 #pragma GCC unroll 4
       for (int i = 0; i < States; ++i) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int row = 0; row < Rows; ++row) {
           total[gate][i][row] += block[gate][i][row];
           block[gate][i][row] = V{};
@@ -308,7 +337,7 @@ void dot_products(const DirectProduct<T>& args, int64_t row, int64_t state,
   for (int gate = 0; gate < kGates; ++gate) {
 #pragma GCC unroll 4
     for (int i = 0; i < States; ++i) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int of = 0; of < Rows; ++of) {
         z[of][gate][at + i] = sum_of_lanes<compute_t<T>>(sums.total[gate][i][of]);
       }
@@ -333,11 +362,13 @@ struct FewRows {
 
   template <class Lanes>
   void run(int64_t column, Lanes lanes) const {
-    int64_t row = 0;
-    for (; row + kDotRows <= args.gates.rows; row += kDotRows) {
-      run_rows<kDotRows>(row, column, lanes);
-    }
-    for (; row < args.gates.rows; ++row) run_rows<1>(row, column, lanes);
+    run_from<kDotRows>(0, column, lanes);
+  }
+
+  template <int Rows, class Lanes>
+  void run_from(int64_t row, int64_t column, Lanes lanes) const {
+    for (; row + Rows <= args.gates.rows; row += Rows) run_rows<Rows>(row, column, lanes);
+    if constexpr (Rows > 1) run_from<Rows - 1>(row, column, lanes);
   }
 
   template <int Rows, class Lanes>

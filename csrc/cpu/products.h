@@ -42,8 +42,8 @@ struct Pack {
   compute_t<T>* packed;
 };
 
-// c = a b with rows of b contiguous; a may be transposed. A work item is a panel of
-// product_columns().
+// c = a b for few rows of a or few terms, with both read where they are: rows of b contiguous, a
+// may be transposed. A work item is kProductVectors of columns.
 template <class T>
 struct Product {
   int64_t rows;
@@ -56,6 +56,7 @@ struct Product {
   int64_t b_row_stride;
   T* c;  // [rows, columns]
   int64_t c_row_stride;
+  bool is_b_cached;  // in a core's own cache, where it may be read in any order
 };
 
 // An a that is not transposed is read where it is, from half of a second-level cache, and half a
@@ -142,6 +143,7 @@ struct Transpose {
 template <class T>
 struct ProductKernels {
   void (*product)(const Product<T>&, int64_t begin, int64_t end);
+  int64_t few_rows;  // of a batch, up to which `product` is faster than `matmul`
   void (*matmul)(const MatrixProduct<T>&, int64_t begin, int64_t end);
   int64_t transposed_rows;  // of a transposed a at a time
 };
@@ -168,7 +170,6 @@ template <int Gates>
 constexpr int kForwardVectors = Gates == 1 ? 3 : 1;  // of each gate
 constexpr int64_t kBackwardVectors = 3;
 constexpr int64_t kProductVectors = 3;
-constexpr int64_t kDirectVectors = 2;  // of a product whose operands are read where they are
 
 // Columns in panels of three vectors, the last one or two of them of two: a tile of a single vector
 // waits for its broadcasts, so none is left alone that could go with others.

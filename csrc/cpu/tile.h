@@ -75,31 +75,30 @@ struct RowPointers {
 
 // Rows of b that are asked for before they are multiplied, by whole tiles. A packed panel of
 // AVX-512's vectors outgrows a first-level cache, and what an Intel Cascade Lake fetches by itself
-// comes late. An AMD Zen with AVX2 won nothing by it.
+// comes late. An AMD Zen with AVX2 won nothing by it. From the second line of each on: the first is
+// at hand where the panel before it, or the row before it, ends; and a row that does not begin with
+// a line ends in one more.
 constexpr int64_t kFetchedRows = kVectorBytes == 64 ? 8 : 0;
 
 // A sum of no terms.
-template <int Rows, int Vectors, int Stride, class T>
-LLTM_INLINE void no_product(T* sums, bool add) {
+template <int Rows, int Vectors, class T>
+LLTM_INLINE void no_product(T* sums, int64_t row_stride, bool add) {
   if (add) return;
   for (int row = 0; row < Rows; ++row) {
-    for (int64_t i = 0; i < Vectors * VectorOf<T>::width; ++i) {
-      sums[row * Stride * VectorOf<T>::width + i] = T(0);
-    }
+    for (int64_t i = 0; i < Vectors * VectorOf<T>::width; ++i) sums[row * row_stride + i] = T(0);
   }
 }
 
-// One function per number of rows and of vectors, never inlined: the epilogues, which are many,
-// stay out of them. a is broadcast, b is read in vectors; with `add`, the product is added to what
-// sums has come with, whose rows are of Stride vectors. A block of the depth is summed in registers
-// and added in memory, which the block after it need not wait for; its first products are the sums,
-// so that no register has to be cleared for them.
-template <class T, int Rows, int Vectors, int Stride = Vectors>
-__attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, bool add) {
+// The tile's sums: a is broadcast, b is read in vectors; with `add`, the product is added to what
+// sums has come with. A block of the depth is summed in registers and added in memory, which the
+// block after it need not wait for; its first products are the sums, so that no register has to be
+// cleared for them.
+template <int Rows, int Vectors, class T>
+LLTM_INLINE void sum_tile(const TileOperands<T>& of, T* sums, int64_t sums_stride, bool add) {
   using V = typename VectorOf<T>::type;
   constexpr int width = VectorOf<T>::width;
   constexpr bool kFetches = kFetchedRows > 0 && Rows == kTileRows;
-  if (of.depth == 0) return no_product<Rows, Vectors, Stride>(sums, add);
+  if (of.depth == 0) return no_product<Rows, Vectors>(sums, sums_stride, add);
   RowPointers<T, Rows> a(of.a, of.a_row_stride);
   const T* b = of.b;
   const int64_t row_stride = of.a_row_stride, a_step = of.a_column_stride, b_step = of.b_row_stride;
@@ -110,7 +109,7 @@ __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, 
     int64_t terms = left < block ? left : block;
     left -= terms;
     const auto add_term = [&](auto first) __attribute__((always_inline)) {
-      if constexpr (kFetches) fetch<Vectors * width>(b + kFetchedRows * b_step);
+      if constexpr (kFetches) fetch<Vectors * width>(b + kFetchedRows * b_step + width);
       V vectors[Vectors];
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) vectors[v] = load(b + v * width);
@@ -131,16 +130,39 @@ __attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, 
     };
     add_term(std::true_type{});
     while (--terms > 0) add_term(std::false_type{});
+    T* to = sums;
 #pragma GCC unroll 16
-    for (int row = 0; row < Rows; ++row) {
+    for (int row = 0; row < Rows; ++row, to += sums_stride) {
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) {
-        T* to = sums + (row * Stride + v) * width;
-        store(to, add ? load(to) + sum[row][v] : sum[row][v]);
+        store(to + v * width, add ? load(to + v * width) + sum[row][v] : sum[row][v]);
       }
     }
     add = true;
   } while (left > 0);
+}
+
+// One function per number of rows and of vectors, never inlined: the epilogues, which are many,
+// stay out of them. The rows of sums are of Stride vectors.
+template <class T, int Rows, int Vectors, int Stride = Vectors>
+__attribute__((noinline)) void tile_product(const TileOperands<T>& of, T* sums, bool add) {
+  sum_tile<Rows, Vectors>(of, sums, Stride * VectorOf<T>::width, add);
+}
+
+// A whole tile, to rows that are not the tile's own.
+template <class T, int Rows, int Vectors>
+__attribute__((noinline)) void tile_product_to(const TileOperands<T>& of, T* c, int64_t c_stride,
+                                               bool add) {
+  sum_tile<Rows, Vectors>(of, c, c_stride, add);
+}
+
+// Calls `body` with how many of the vectors that are left to take next, as a constant: as many as a
+// tile is fastest with, and never one alone that could go with others.
+template <class Body>
+LLTM_INLINE void with_next_vectors(int64_t left, const Body& body) {
+  if (left >= 3 && left != 4) return body(std::integral_constant<int, 3>());
+  if (left >= 2) return body(std::integral_constant<int, 2>());
+  body(std::integral_constant<int, 1>());
 }
 
 template <class T>

@@ -22,11 +22,15 @@ inline namespace LLTM_CELL {
 // not been tried with more.
 constexpr int64_t kMaxCachedBytes = 1 << 20;
 
+template <class C>
+bool is_cached(int64_t count) {
+  return count * static_cast<int64_t>(sizeof(C)) <=
+         std::min(cpu::second_level_cache(), kMaxCachedBytes);
+}
+
 template <class T>
 bool has_cached_weights(const CellSizes& sizes) {
-  const int64_t weights = sizes.gates() * sizes.width();
-  return weights * static_cast<int64_t>(sizeof(cpu::compute_t<T>)) <=
-         std::min(cpu::second_level_cache(), kMaxCachedBytes);
+  return is_cached<cpu::compute_t<T>>(sizes.gates() * sizes.width());
 }
 
 inline int64_t padded(int64_t rows, int64_t block) { return (rows + block - 1) / block * block; }
@@ -59,14 +63,23 @@ bool is_forward_direct(const CellSizes& sizes) {
          4 * sizes.batch >= 3 * padded(sizes.batch, kernels.batch_block);
 }
 
-// Up to here backward's products read their operands in place. It beat BLAS on an AMD Zen 4, and
-// has not been measured against our own packed product.
+// Rows up to which backward reads cached weights where they are.
 constexpr int64_t kManyRows = 512;
+
+// Whether few rows, or products of few terms, are multiplied where they are.
+template <class T>
+bool is_few_backward(const CellSizes& sizes) {
+  if constexpr (is_compute_type_v<T>) {
+    return sizes.batch <= cpu::kernels().products<T>().few_rows;
+  } else {
+    return false;
+  }
+}
 
 template <class T>
 bool is_backward_direct(const CellSizes& sizes) {
-  return is_compute_type_v<T> && sizes.batch <= kManyRows &&
-         (is_few<T>(sizes) || has_cached_weights<T>(sizes));
+  return is_few_backward<T>(sizes) ||
+         (is_compute_type_v<T> && sizes.batch <= kManyRows && has_cached_weights<T>(sizes));
 }
 
 // Forward of one step with the weights read in place.
@@ -91,19 +104,19 @@ void cell_direct(const CellSizes& sizes, const T* input, const T* weights, const
       kernels.cell_many, {gates, {x.data(), stride, wide.data(), width, state, width}});
 }
 
-// c = a b for a cell: in place if the weights are small, else in packed blocks.
+// c = a b for a cell: both operands read where they are, or in packed blocks.
 template <class Api, class T>
 void cell_product(bool direct, const Matrix<T>& c, const Matrix<const T>& a,
                   const Matrix<const T>& b) {
   if constexpr (is_compute_type_v<T>) {
     if (direct) {
-      const auto& kernels = cpu::kernels().products<T>();
+      const auto& kernels = cpu::kernels().of<T>();
       auto args = product_of<cpu::Product<T>>(c, a, b);
       args.c = c.data;
-      const int64_t lanes = cpu::kernels().of<T>().width;
-      run<Api>(kernels.product, args, cpu::kernels().of<T>().panels(c.columns, cpu::kDirectVectors),
-               2 * c.rows * a.columns * cpu::kDirectVectors * lanes, kGrainFlops);
-      return;
+      args.is_b_cached = is_cached<T>(b.rows * b.row_stride);
+      return run<Api>(cpu::kernels().products<T>().product, args,
+                      kernels.panels(c.columns, cpu::kProductVectors),
+                      2 * c.rows * a.columns * cpu::kProductVectors * kernels.width, kGrainFlops);
     }
   }
   multiply<Api>(c, a, b);
@@ -133,20 +146,12 @@ void cell_forward(const CellForward<T>& args) {
 
 // d_weights = d_z.T [old_h, input]
 template <class Api, class T>
-void cell_weight_gradient(bool direct, const CellBackward<T>& args, const Matrix<const T>& d_z) {
+void cell_weight_gradient(const CellBackward<T>& args, const Matrix<const T>& d_z) {
   const CellSizes& sizes = args.sizes;
-  const int64_t batch = sizes.batch, features = sizes.features, state = sizes.state;
-  const auto d_w = dense(args.d.weights, sizes.gates(), sizes.width());
-  if (direct) {
-    cell_product<Api>(true, d_w.column_range(0, state), d_z.transposed(),
-                      dense(args.old_h, batch, state));
-    cell_product<Api>(true, d_w.column_range(state, features), d_z.transposed(),
-                      dense(args.input, batch, features));
-    return;
-  }
-  const Scratch<T> x(batch * sizes.width());
+  const Scratch<T> x(sizes.batch * sizes.width());
   concatenate(args.old_h, args.input, sizes, x.data());
-  multiply<Api>(d_w, d_z.transposed(), dense<const T>(x.data(), batch, sizes.width()));
+  cell_product<Api>(is_few_backward<T>(sizes), dense(args.d.weights, sizes.gates(), sizes.width()),
+                    d_z.transposed(), dense<const T>(x.data(), sizes.batch, sizes.width()));
 }
 
 template <class Api, class T>
@@ -173,7 +178,7 @@ void cell_backward(const CellBackward<T>& args) {
     cell_product<Api>(direct, dense(args.d_old_state[0], batch, state), d,
                       w.column_range(0, state));
   }
-  if (args.d.weights) cell_weight_gradient<Api>(direct, args, d);
+  if (args.d.weights) cell_weight_gradient<Api>(args, d);
   if (args.d.bias) column_sum<Api, T>({batch, sizes.gates(), d_z.data(), args.d.bias});
 }
 

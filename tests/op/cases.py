@@ -323,7 +323,7 @@ def _cell_cases() -> Iterator[Case]:
         yield Case(f"batch_{batch}", batch, 6, 11)
     for batch in (7, 16):  # more terms than the kernels sum at a time
         yield Case(f"deep_{batch}", batch, 250, 50)
-    for batch in (1, 40):  # more columns than the kernels take at a time
+    for batch in (1, 15, 40):  # more columns than kernels take at a time, and weights than a cache
         yield Case(f"wide_{batch}", batch, 150, 300)
     yield Case("tutorial", 16, 32, 128)
     yield Case("one_term_more", 3, 16, 17)  # than a vector of pairs has
