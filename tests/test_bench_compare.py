@@ -277,6 +277,38 @@ def test_the_tables_of_a_gpu_are_made_with_the_others_and_name_their_age(docs: P
     assert "The record is of these kernels." in document.PATH.read_text()
 
 
+def test_the_records_of_the_cells_are_beside_those_of_the_lltm(docs: Path) -> None:
+    of_cells = on(AMX, 2.5)
+    of_cells = dataclasses.replace(
+        of_cells, rows=tuple(dataclasses.replace(row, op="lstm") for row in of_cells.rows)
+    )
+    document.store(on(ZEN4, 3.0))
+    document.store(of_cells)
+    assert document.records() == (on(ZEN4, 3.0),)
+    shown = document.PATH.read_text()
+    assert "[Intel with AMX](benchmarks/cells/intel-with-amx.md): Intel" in shown
+    (line,) = (line for line in shown.splitlines() if line.startswith("| lstm | times as fast"))
+    assert "Intel with AMX" in line
+    assert (docs / "cells" / "intel-with-amx.md").is_file()
+
+
+def test_a_sweep_is_kept_beside_the_records_and_shown_with_its_slowest(docs: Path) -> None:
+    document.store(on(ZEN4, 3.0))
+    document.store_sweep(on(AMX, 0.5, kernels_hash()))
+    assert document.records() == (on(ZEN4, 3.0),)
+    kept = docs / "sweeps" / "intel-with-amx.json"
+    assert document.read(kept) == on(AMX, 0.5, kernels_hash())
+    (line,) = (line for line in document.PATH.read_text().splitlines() if "/sweeps/" in line)
+    assert "of these kernels | 0 of 1 | 0.50 ±" in line
+    page = kept.with_suffix(".md").read_text()
+    assert "- behind: cell 16x32x128 float32 1 forward: 0.50" in page
+    assert "| 16 | **0.50** |" in page
+    kept.with_suffix(".md").write_text("")
+    assert [line.partition(":")[0] for line in document.check()] == [
+        "benchmarks/sweeps/intel-with-amx.md"
+    ]
+
+
 def test_the_dtypes_that_a_run_left_out_are_kept_of_the_same_kernels(docs: Path) -> None:
     def of(dtype: str, speed: float, kernels: str) -> Run:
         made = on(ZEN4, speed, kernels)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from test_bench_figures import document, entrant
 
@@ -74,15 +72,6 @@ def test_where_ours_did_not_run_nothing_is_claimed() -> None:
     alone = figures.from_pytest_benchmark([document(entrant("eager", "other", [1.0, 1.0]))])
     assert sweep.verdicts(alone) == ["none of ours took part"]
     assert not sweep.maps(alone)
-
-
-def test_it_is_kept_beside_the_records_not_among_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweep, "FOLDER", tmp_path / "sweeps")
-    sweep.store(RUN)
-    (kept,) = (tmp_path / "sweeps").iterdir()
-    assert figures.from_text(kept.read_text(), str(kept)) == RUN
 
 
 def test_it_is_not_compared_with_a_record(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def main(argv: list[str] | None = None) -> int:
         folder = chosen.scope.folder
         if chosen.scope is SWEEP:
             if chosen.write:
-                sweep.store(run)
+                document.store_sweep(run)
             return report_sweep(run, console, folder, as_json=chosen.json) or (0 if right else 1)
         if chosen.write:
             document.store(run)
@@ -130,7 +130,8 @@ def read_stored(path: Path, scope: Scope) -> Run:
     """
     if path == RECORD:
         here = processor.read()
-        path = document.CUDA if scope is CUDA else document.path(here, of_cells=scope is OF_CELLS)
+        folder = document.CELLS if scope is OF_CELLS else ""
+        path = document.CUDA if scope is CUDA else document.path(here, folder)
         if not path.is_file():
             raise BenchError(
                 f"--compare: there is no record of this processor, {here.title}, in "

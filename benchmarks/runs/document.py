@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from torchproof.config import ROOT
 from torchproof.files import write_atomically
 
-from benchmarks.runs import picture, tables, targets
+from benchmarks.runs import overview, picture, sweep, tables, targets
 from benchmarks.runs.figures import BenchError, from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from torchproof.machine.processor import Processor
@@ -25,8 +25,8 @@ PATH = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
 PICTURE = "speed.svg"
 CUDA = FOLDER / "cuda.json"
-CELLS = "cells"
-"""The folder there with the records of the cells of lltm.cells, one a processor."""
+CELLS, SWEEPS = "cells", "sweeps"
+"""The folders there with those of the cells of lltm.cells and of the sweeps, one a processor."""
 # Each device's tables are between marks of their own in docs/benchmarks.md.
 CPU_MARKS = (
     "<!-- made from the records in docs/benchmarks by `nox -s matrix -- --write` -->",
@@ -40,12 +40,11 @@ README_MARKS = (
     "<!-- made from docs/benchmarks by `nox -s matrix -- --write` -->",
     "<!-- end of the speed table -->",
 )
-WORST = ("work", "figure", "target", "worst", "on", "in", "good", "verdict")
 
 
-def path(of: Processor, *, of_cells: bool = False) -> Path:
-    """Where a processor's record is."""
-    return (FOLDER / CELLS if of_cells else FOLDER) / f"{of.slug}.json"
+def path(of: Processor, folder: str = "") -> Path:
+    """Where a processor's record is, or that in one of the folders."""
+    return FOLDER / folder / f"{of.slug}.json"
 
 
 def read(file: Path) -> Run:
@@ -66,6 +65,11 @@ def records() -> tuple[Run, ...]:
     return _by_title(file for file in files if file != CUDA)
 
 
+def _in(folder: str) -> tuple[Run, ...]:
+    """The records in one of the folders."""
+    return _by_title((FOLDER / folder).glob("*.json"))
+
+
 def _by_title(files: Iterable[Path]) -> tuple[Run, ...]:
     return tuple(sorted(map(read, files), key=lambda run: run.processor.title))
 
@@ -75,10 +79,19 @@ def store(run: Run) -> None:
 
     The dtypes that it left out are kept of a record of the same kernels, hardware and software.
     """
-    file = CUDA if run.on_gpu else path(run.processor, of_cells=run.of_cells)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file = CUDA if run.on_gpu else path(run.processor, CELLS if run.of_cells else "")
     with suppress(BenchError):  # there is no record yet, or none that can be read
         run = run.with_dtypes_of(read(file))
+    _keep(run, file)
+
+
+def store_sweep(run: Run) -> None:
+    """Make a sweep that of its processor, and rebuild the pages."""
+    _keep(run, path(run.processor, SWEEPS))
+
+
+def _keep(run: Run, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, run.to_text())
     write()
 
@@ -101,18 +114,23 @@ def check() -> tuple[str, ...]:
 
 def made() -> dict[Path, str]:
     """Every page made from the records."""
-    runs, of_cells = records(), _by_title((FOLDER / CELLS).glob("*.json"))
+    runs, of_cells, sweeps = records(), _in(CELLS), _in(SWEEPS)
     page, readme = (file.read_text(encoding="utf-8") for file in (PATH, README))
-    page = between(CPU_MARKS, "\n" + "\n".join(_over(runs)) + "\n\n", page, PATH)
+    page = between(CPU_MARKS, _lined(overview.over(runs, of_cells, sweeps)), page, PATH)
     if CUDA.is_file():
         page = between(CUDA_MARKS, _of_gpu(read(CUDA)), page, PATH)
     return {
         **{path(run.processor).with_suffix(".md"): _page(run) for run in runs},
-        **{path(run.processor, of_cells=True).with_suffix(".md"): _page(run) for run in of_cells},
+        **{path(run.processor, CELLS).with_suffix(".md"): _page(run) for run in of_cells},
+        **{path(run.processor, SWEEPS).with_suffix(".md"): _page_of_sweep(run) for run in sweeps},
         FOLDER / PICTURE: picture.svg(runs),
         PATH: page,
-        README: between(README_MARKS, "\n".join(_short(runs)) + "\n", readme, README),
+        README: between(README_MARKS, "\n".join(overview.short(runs)) + "\n", readme, README),
     }
+
+
+def _lined(lines: Iterable[str]) -> str:
+    return "\n" + "\n".join(lines) + "\n\n"
 
 
 def between(marks: tuple[str, str], new: str, text: str, file: Path) -> str:
@@ -128,63 +146,33 @@ def between(marks: tuple[str, str], new: str, text: str, file: Path) -> str:
     return f"{head}{begin}\n{new}{end}{tail}"
 
 
-def age(run: Run) -> str:
-    """Whether a record still says something of the kernels."""
-    return "of these kernels" if run.current else "**older than the kernels**"
-
-
-def _over(runs: Sequence[Run]) -> Iterator[str]:
-    """What holds over all records, and where each is."""
-    yield from _table(
-        ("processor", "measured", "caches", "races won", "kernels"), map(_summary, runs), names=5
-    )
-    yield ""
-    yield "The worst of every record:"
-    yield ""
-    yield from _table(WORST, _worst(runs), names=3)
-
-
-def _summary(run: Run) -> tuple[str, ...]:
-    of = run.processor
-    return (
-        f"[{of.title}](benchmarks/{of.slug}.md): {of.details}",
-        run.made[:10],
-        of.cache_sizes or "not recorded",
-        tables.won(run),
-        age(run),
-    )
-
-
-def _worst(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
-    for title, outcome in targets.worst({_dated(run): run for run in runs}):
-        work, unit, bound, figure, where, good, verdict = tables.target_cells(outcome)
-        yield work, unit, bound, figure, title, where, good, verdict
-
-
-def _dated(run: Run) -> str:
-    return run.processor.title + ("" if run.current else " (older kernels)")
-
-
-def _short(runs: Sequence[Run]) -> Iterator[str]:
-    """The README's table: the targets, the worst figure over the records and whose it is."""
-    lines = ((f"{w}: {u}", b, f, t, v) for w, u, b, f, t, _, _, v in _worst(runs))
-    yield from _table(("figure", "target", "worst", "on", "verdict"), lines, names=2)
-    yield ""
-    ages = (f"{run.processor.title}, {run.made[:10]}, {age(run)}" for run in runs)
-    yield f"Records: {'; '.join(ages)}."
-
-
 def _page(run: Run) -> str:
     """A processor's page."""
-    of = run.processor
+    title = f"Cells on {run.processor.title}" if run.of_cells else run.processor.title
+    return f"{_head(run, title)}{markdown(run, '##')}"
+
+
+def _head(run: Run, title: str) -> str:
     note = "Made from the JSON beside it by `nox -s matrix -- --write`."
-    title = f"Cells on {of.title}" if run.of_cells else of.title
-    return f"# {title}\n\n{note} The record is {age(run)}.\n\n{markdown(run, '##')}"
+    return f"# {title}\n\n{note} The record is {overview.age(run)}.\n\n"
+
+
+def _page_of_sweep(run: Run) -> str:
+    """A sweep's page: what its heat maps say."""
+    lines = [_measured(run), "", *(f"- {verdict}" for verdict in sweep.verdicts(run))]
+    for found in sweep.maps(run):
+        lines += ["", f"## {found.title[:1].upper()}{found.title[1:]}", ""]
+        cells = (
+            [str(batch), *(_marked(cell, bold="behind") for cell in line)]
+            for batch, line in sweep.lines(found)
+        )
+        lines += overview.table(("batch", *found.sizes), cells, names=1)
+    return _head(run, f"A sweep on {run.processor.title}") + "\n".join([*lines, ""])
 
 
 def _of_gpu(run: Run) -> str:
     """What stands between the marks of CUDA."""
-    return f"\nThe record is {age(run)}.\n\n{markdown(run)}\n"
+    return f"\nThe record is {overview.age(run)}.\n\n{markdown(run)}\n"
 
 
 def markdown(run: Run, level: str = "###") -> str:
@@ -193,13 +181,12 @@ def markdown(run: Run, level: str = "###") -> str:
 
 
 def _lines(run: Run, level: str) -> Iterator[str]:
-    software = ", ".join(f"{key} {value}" for key, value in run.software.items())
-    yield f"Measured on {run.made[:10]}: {'; '.join(hardware(run))}; {software}."
+    yield _measured(run)
     yield ""
     yield f"{level} Targets"
     yield ""
     cells = [tables.target_cells(outcome) for outcome in targets.outcomes(run)]
-    yield from _table(tables.TARGET_HEADINGS, cells)
+    yield from overview.table(tables.TARGET_HEADINGS, cells)
     yield ""
     yield tables.legend(run)
     for section in tables.sections(run):
@@ -207,8 +194,13 @@ def _lines(run: Run, level: str) -> Iterator[str]:
         yield f"{level} {section.title[:1].upper()}{section.title[1:]}"
         yield ""
         lines = [[_marked(cell) for cell in line] for line in section.lines]
-        yield from _table(section.headings, lines)
+        yield from overview.table(section.headings, lines)
     yield ""
+
+
+def _measured(run: Run) -> str:
+    software = ", ".join(f"{key} {value}" for key, value in run.software.items())
+    return f"Measured on {run.made[:10]}: {'; '.join(hardware(run))}; {software}."
 
 
 def hardware(run: Run) -> Iterator[str]:
@@ -223,16 +215,5 @@ def hardware(run: Run) -> Iterator[str]:
     yield from (f"{name} uses {what or 'none'}" for name, what in run.hardware["in_use"].items())
 
 
-def _marked(cell: tables.Cell) -> str:
-    return f"**{cell.text}**" if cell.mark == "ahead" else cell.text
-
-
-def _table(
-    headings: Iterable[str], lines: Iterable[Iterable[str]], names: int = tables.NAMES
-) -> Iterator[str]:
-    headings = list(headings)
-    yield f"| {' | '.join(headings)} |"
-    rules = ["---"] * names + ["---:"] * (len(headings) - names)
-    yield f"|{'|'.join(rules)}|"
-    for line in lines:
-        yield f"| {' | '.join(line)} |"
+def _marked(cell: tables.Cell, bold: str = "ahead") -> str:
+    return f"**{cell.text}**" if cell.mark == bold else cell.text

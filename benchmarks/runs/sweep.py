@@ -7,10 +7,8 @@ from math import log2
 from typing import TYPE_CHECKING
 
 from matplotlib.colors import TwoSlopeNorm
-from torchproof.files import write_atomically
 from torchproof.report.page.plots import Plot, plot
 
-from benchmarks.runs import document
 from benchmarks.runs.figures import OURS
 from benchmarks.runs.tables import DASH, Cell
 
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
 
     from benchmarks.runs.figures import Figure, Row, Run
 
-FOLDER = document.FOLDER / "sweeps"
-"""Beside the records, which `document.records` reads: a sweep is none."""
 # Powers of two at the ends of the colours; white is as fast as eager.
 SLOWEST, FASTEST = -1.0, 3.0
 COLOURS = "PuOr"
@@ -44,12 +40,6 @@ class Map:
     sizes: tuple[str, ...]
     batches: tuple[int, ...]
     speeds: dict[tuple[int, str], Figure]
-
-
-def store(run: Run) -> None:
-    """Keep a sweep as this processor's, beside its record."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    write_atomically(FOLDER / f"{run.processor.slug}.json", run.to_text())
 
 
 def is_behind(figure: Figure) -> bool:

@@ -344,17 +344,14 @@ def worst(runs: Mapping[str, Run]) -> Iterator[tuple[str, Outcome]]:
 
     A record that has not measured a target is further than any figure: it proves nothing.
     """
-    by_run = {name: list(outcomes(run)) for name, run in runs.items()}
-    for at, target in enumerate(TARGETS):
-        found = [(name, each[at]) for name, each in by_run.items()]
-        sign = -1 if target.at_least else 1
-        yield max(found, key=lambda pair: _distance(pair[1], sign))
+    for of_target in zip(*(outcomes(run) for run in runs.values()), strict=True):
+        yield max(zip(runs, of_target, strict=True), key=lambda pair: _distance(pair[1]))
 
 
-def _distance(outcome: Outcome, sign: int) -> tuple[int, float]:
+def _distance(outcome: Outcome) -> tuple[int, float]:
     """Missed before not all measured before reached; then the figure."""
     order = {False: 2, None: 1, True: 0}[outcome.reached]
-    return order, sign * (outcome.worst or 0.0)
+    return order, (-1 if outcome.target.at_least else 1) * (outcome.worst or 0.0)
 
 
 def _values(run: Run, target: Target) -> Iterator[tuple[float, str, str]]:
