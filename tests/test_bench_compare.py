@@ -278,31 +278,39 @@ def test_the_tables_of_a_gpu_are_made_with_the_others_and_name_their_age(docs: P
 
 
 def test_the_records_of_the_cells_are_beside_those_of_the_lltm(docs: Path) -> None:
-    of_cells = on(AMX, 2.5)
-    of_cells = dataclasses.replace(
-        of_cells, rows=tuple(dataclasses.replace(row, op="lstm") for row in of_cells.rows)
-    )
+    def of_cells(processor: Processor, speed: float) -> Run:
+        found = row("inference", entry("lltm.cells", OURS, speed))
+        return run(dataclasses.replace(found, op="lstm"), processor=processor.to_json())
+
     document.store(on(ZEN4, 3.0))
-    document.store(of_cells)
+    document.store(of_cells(ZEN4, 2.5))
+    document.store(of_cells(AMX, 1.5))
     assert document.records() == (on(ZEN4, 3.0),)
     shown = document.PATH.read_text()
     assert "[Intel with AMX](benchmarks/cells/intel-with-amx.md): Intel" in shown
-    (line,) = (line for line in shown.splitlines() if line.startswith("| lstm | times as fast"))
-    assert "Intel with AMX" in line
+    assert "| every row | times as fast as eager | at least 2.0 | 1.50 | Intel with AMX" in shown
     assert (docs / "cells" / "intel-with-amx.md").is_file()
 
 
 def test_a_sweep_is_kept_beside_the_records_and_shown_with_its_slowest(docs: Path) -> None:
     document.store(on(ZEN4, 3.0))
-    document.store_sweep(on(AMX, 0.5, kernels_hash()))
+    swept = run(
+        row("forward", entry("native", OURS, 2.0)),
+        row("inference", entry("native", OURS, 0.5)),
+        processor=AMX.to_json(),
+    )
+    swept = dataclasses.replace(swept, kernels=kernels_hash())
+    document.store_sweep(swept)
     assert document.records() == (on(ZEN4, 3.0),)
     kept = docs / "sweeps" / "intel-with-amx.json"
-    assert document.read(kept) == on(AMX, 0.5, kernels_hash())
+    assert document.read(kept) == swept
     (line,) = (line for line in document.PATH.read_text().splitlines() if "/sweeps/" in line)
-    assert "of these kernels | 0 of 1 | 0.50 ±" in line
+    assert "of these kernels | 1 of 2 | 0.50 ±" in line
+    assert line.endswith("| cell 16x32x128 inference |")
     page = kept.with_suffix(".md").read_text()
-    assert "- behind: cell 16x32x128 float32 1 forward: 0.50" in page
+    assert "- behind: cell 16x32x128 float32 1 inference: 0.50" in page
     assert "| 16 | **0.50** |" in page
+    assert "| 16 | 2.00 |" in page
     kept.with_suffix(".md").write_text("")
     assert [line.partition(":")[0] for line in document.check()] == [
         "benchmarks/sweeps/intel-with-amx.md"

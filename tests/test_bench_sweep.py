@@ -77,7 +77,7 @@ def test_where_ours_did_not_run_nothing_is_claimed() -> None:
 def test_it_is_not_compared_with_a_record(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         __main__.arguments(["--sweep", "--compare"])
-    assert "no record holds a sweep" in capsys.readouterr().err
+    assert "a sweep compares ours with eager, not with a stored run" in capsys.readouterr().err
 
 
 def test_its_rows_are_short_unless_told_otherwise() -> None:

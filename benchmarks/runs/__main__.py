@@ -92,7 +92,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if chosen.write and not chosen.compilers and chosen.scope is not CUDA:
         parser.error("--write keeps whole runs: omit --without-compilers")
     if chosen.compare is not None and chosen.scope is SWEEP:
-        parser.error("--compare: no record holds a sweep; it compares ours with eager")
+        parser.error("--compare: a sweep compares ours with eager, not with a stored run")
     return chosen
 
 
