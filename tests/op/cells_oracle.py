@@ -1,4 +1,4 @@
-"""What a cell's sequence is to 50 digits: its step on mpmath's numbers in the place of tensors."""
+"""What a cell's sequence is to 50 digits: its step on MPFR's numbers in the place of tensors."""
 
 from __future__ import annotations
 
@@ -7,31 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import mpmath
+import gmpy2
 import numpy as np
 import numpy.typing as npt
-import torch
-from oracle import DIGITS, Exact, Row
-from torch import Tensor
+from oracle import Exact, Numbers, as_exact, as_numbers, digits, elu, sigmoid, softplus
 
 from lltm.cells import Definition
 from lltm.cells._contract import Arguments
 
-Numbers = npt.NDArray[np.object_]
-"""Of mpmath."""
-
-
-def _log_sigmoid(x: mpmath.mpf) -> mpmath.mpf:
-    return -mpmath.log1p(mpmath.exp(-x))
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
-    "tanh": mpmath.tanh,
-    "exp": mpmath.exp,
-    "relu": lambda x: max(x, mpmath.mpf(0)),
-    "elu": lambda x, alpha=1.0, **_: x if x > 0 else alpha * mpmath.expm1(x),
-    "log_sigmoid": _log_sigmoid,
+    "sigmoid": sigmoid,
+    "tanh": gmpy2.tanh,
+    "exp": gmpy2.exp,
+    "relu": lambda x: max(x, gmpy2.mpfr(0)),
+    "elu": elu,
+    "log_sigmoid": lambda x: -softplus(-x),
     "maximum": max,
     "where": lambda condition, x, y: x if condition else y,
 }
@@ -76,28 +66,13 @@ class Digits:
 
 def sequence(cell: Definition, arguments: Arguments) -> tuple[Exact, Exact]:
     """Output and last states, of arguments without resets."""
-    with mpmath.workdps(DIGITS):
+    with digits():
         layer = Layer.of(cell, arguments)
         states, outputs = as_numbers(arguments.states), []
         for x in as_numbers(arguments.input):
             states = layer.advance(layer.before(x, states))
             outputs.append(states[0])
         return as_exact(np.stack(outputs)), as_exact(states)
-
-
-def as_numbers(tensor: Tensor) -> Numbers:
-    return np.vectorize(mpmath.mpf, otypes=[object])(tensor.detach().double().numpy())
-
-
-def as_exact(values: Numbers) -> Exact:
-    value = values.astype(np.float64)
-    return Exact(torch.from_numpy(value), torch.from_numpy((values - value).astype(np.float64)))
-
-
-def product(left: Numbers, right: Numbers) -> Numbers:
-    """The matrix product."""
-    rows, columns = ([Row.of(list(each)) for each in matrix] for matrix in (left, right.T))
-    return np.array([[row @ column for column in columns] for row in rows])
 
 
 @dataclass(frozen=True)
@@ -135,7 +110,7 @@ class Layer:
 
     def before(self, x: Numbers, states: Numbers) -> Numbers:
         """A step's arguments."""
-        shares = [product(x, self.of_input.T), product(states[0], self.recurrent.T)]
+        shares = [x @ self.of_input.T, states[0] @ self.recurrent.T]
         z = np.concatenate(shares, 1) if self.cell.split else shares[0] + shares[1]
         pre = (z + self.bias).reshape(len(x), self.cell.pre_activations, -1)
         return np.concatenate([pre.swapaxes(0, 1), states])

@@ -1,23 +1,23 @@
-"""What the gradients of a cell's sequence are to some thirty digits.
+"""What the gradients of a cell's sequence are to some twenty digits.
 
 No derivative is written down: the step is elementwise, so that two calls with one of its arguments
-moved by 1e-20 give it; what joins the steps is products.
+moved by 2^-80 give it; what joins the steps is products.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import mpmath
+import gmpy2
 import numpy as np
-from cells_oracle import Layer, Numbers, as_exact, as_numbers, product, same_head
-from oracle import DIGITS, Exact
+from cells_oracle import Layer, same_head
+from oracle import Exact, Numbers, as_exact, as_numbers, digits
 from torch import Tensor
 
 from lltm.cells import Definition
 from lltm.cells._contract import Arguments
 
-MOVED = mpmath.mpf(10) ** -20
+MOVED = gmpy2.mpfr(2) ** -80
 
 
 def gradients(cell: Definition, arguments: Arguments, seeds: Sequence[Tensor]) -> list[Exact]:
@@ -28,7 +28,7 @@ def gradients(cell: Definition, arguments: Arguments, seeds: Sequence[Tensor]) -
         arguments: where.
         seeds: gradients of the output and of the last states.
     """
-    with mpmath.workdps(DIGITS):
+    with digits():
         layer = Layer.of(cell, arguments)
         xs, states = as_numbers(arguments.input), as_numbers(arguments.states)
         steps = []
@@ -49,12 +49,13 @@ def gradients(cell: Definition, arguments: Arguments, seeds: Sequence[Tensor]) -
 
 def _pulled_back(layer: Layer, step: Numbers, d_states: Numbers) -> Numbers:
     """The gradient of a step's arguments, from that of the new states."""
+    here = layer.advance(step)
     found = np.empty_like(step)
     for index in range(len(step)):
         moved = np.zeros_like(step)
         moved[index] = MOVED
-        apart = layer.advance(step + moved) - layer.advance(step - moved)
-        found[index] = (apart / (2 * MOVED) * d_states).sum(axis=0)
+        apart = layer.advance(step + moved) - here
+        found[index] = (apart / MOVED * d_states).sum(axis=0)
     return found
 
 
@@ -64,14 +65,14 @@ def _spread(layer: Layer, d_step: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     d_z = d_step[:pre].swapaxes(0, 1).reshape(d_step.shape[1], -1)
     rows = len(layer.of_input)
     d_states = d_step[pre:]
-    d_states[0] += product(d_z[:, -rows:], layer.recurrent)
-    return product(d_z[:, :rows], layer.of_input), d_states, d_z
+    d_states[0] += d_z[:, -rows:] @ layer.recurrent
+    return d_z[:, :rows] @ layer.of_input, d_states, d_z
 
 
 def _d_weights(layer: Layer, d_z: Numbers, x: Numbers, h: Numbers) -> Numbers:
     """What a step adds to the gradient of the weights."""
     rows, state = layer.recurrent.shape
     width = state // layer.cell.heads
-    recurrent = product(d_z[:, -rows:].T, h) * same_head(rows, state, width)
+    recurrent = (d_z[:, -rows:].T @ h) * same_head(rows, state, width)
     blocks = recurrent.reshape(rows, layer.cell.heads, width).sum(axis=1)
-    return np.concatenate([blocks, product(d_z[:, :rows].T, x)], axis=1)
+    return np.concatenate([blocks, d_z[:, :rows].T @ x], axis=1)
