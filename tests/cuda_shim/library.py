@@ -24,7 +24,13 @@ HERE = Path(__file__).parent
 VARIANTS = HERE.parent / "op" / "cuda_variants"
 CSRC = jit.source_directory()
 NAMESPACE = "lltm_cuda_shim"
-SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+QUICKLY = "-O0"  # less time to compile than it costs to run
+SANITIZE = (
+    QUICKLY,
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+)
 OLDEST_TORCH = (2, 10)
 
 
@@ -94,7 +100,7 @@ def build_cell(cache: Path, functor: Functor, namespace: str) -> Path:
         written.write_text(functor.text, encoding="utf-8")
         written.replace(header)
     extra = (
-        "-O0",  # less time to compile than it costs to run
+        QUICKLY,
         "-fvisibility=hidden",
         f"-DLLTM_NAMESPACE={namespace}",
         f"-DLLTM_CELL={functor.struct}",
