@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from carried_cells import assert_carries_cells
 from installed_copy import SECONDS, InstalledCopy
 from test_jit import READ_ONLY
 from torch import Tensor
@@ -30,6 +29,35 @@ for a, e in zip(ours(x), theirs(x), strict=True):
     torch.testing.assert_close(a, e)
 print(cells.prepare(ours.cell), cells.prepare(ours.cell))
 """
+
+CARRIED = """
+import torch
+from lltm import cells
+from lltm.cells import formulas
+
+torch.manual_seed(0)
+x = torch.randn(4, 2, 3)
+for ours, theirs in (
+    (cells.LSTM(3, 5), torch.nn.LSTM(3, 5)),
+    (cells.GRU(3, 5), torch.nn.GRU(3, 5)),
+):
+    ours.load_state_dict(theirs.state_dict())
+    print(cells.prepare(ours.cell))
+    torch.testing.assert_close(ours(x)[0], theirs(x)[0])
+
+slstm = cells.SLSTM(3, 5)
+print(cells.prepare(slstm.cell))
+states = [torch.zeros(2, 5)] * 4
+for step in x:
+    z = torch.cat((states[0], step), 1) @ slstm.weight_l0.T + slstm.bias_l0
+    states = formulas.slstm(z.chunk(4, 1), states)
+torch.testing.assert_close(slstm(x)[0][-1], states[0])
+"""
+CARRIES_CELLS = pytest.mark.skipif(
+    not _library.build().cells,
+    reason="not run: this build has no kernels of other cells; LLTM_CELLS=1 makes them",
+)
+MOST_BYTES = 2 << 20
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +150,23 @@ print(lltm.cells.prepare(ours.cell), torch.equal(ours(x)[0], expected(x)[0]))
     assert not err
 
 
-@pytest.mark.skipif(
-    not _library.build().cells,
-    reason="not run: this build has no kernels of other cells; LLTM_CELLS=1 makes them",
-)
+@CARRIES_CELLS
 def test_the_wheel_has_the_kernels_that_its_description_names(copy: InstalledCopy) -> None:
-    assert_carries_cells(copy)
+    out, err = called(copy, CARRIED, CXX="no-such-compiler")
+    assert out.split() == ["True"] * 3
+    assert not err
+
+
+@CARRIES_CELLS
+def test_the_library_of_the_cells_is_small_and_damage_to_it_is_named(tmp_path: Path) -> None:
+    copy = InstalledCopy.make(tmp_path)
+    (library,) = (copy.package / "lib").glob("*lltm_cells*")
+    assert library.stat().st_size < MOST_BYTES
+    library.write_bytes(library.read_bytes()[:-1])
+    done = copy.run("-c", "from lltm import cells; cells.prepare(cells.formulas.LSTM)")
+    assert done.returncode == 1
+    assert f"{library} is damaged" in done.stderr
+    assert "reinstall lltm with" in done.stderr
 
 
 @pytest.mark.usefixtures("compiler")
