@@ -59,17 +59,17 @@ def exact(case: Case, arguments: Arguments) -> tuple[Exact, ...]:
 
 
 def digits() -> AbstractContextManager[Any]:
-    """Numbers have 50 of them within it."""
+    """Within it MPFR computes with 50 digits."""
     return gmpy2.context(precision=167)
 
 
 def as_numbers(tensor: Tensor) -> Numbers:
-    """The same, to :func:`digits`."""
+    """Its elements as MPFR's numbers."""
     return np.vectorize(gmpy2.mpfr, otypes=[object])(tensor.detach().double().numpy())
 
 
 def as_exact(values: Numbers) -> Exact:
-    """The same, rounded twice."""
+    """As float64, with what that rounds off."""
     value = values.astype(np.float64)
     return Exact(torch.from_numpy(value), torch.from_numpy((values - value).astype(np.float64)))
 
@@ -80,7 +80,7 @@ def sigmoid(x: gmpy2.mpfr) -> gmpy2.mpfr:
 
 
 def elu(x: gmpy2.mpfr, alpha: float = 1.0, **_: Any) -> gmpy2.mpfr:
-    """As torch's."""
+    """x where it is positive, else alpha (exp(x) - 1); torch passes more than alpha."""
     return x if x > 0 else alpha * gmpy2.expm1(x)
 
 
