@@ -34,7 +34,8 @@ PACKAGES = "tests/test_cells_package.py"
 OP = tuple(
     f"tests/op/test_{name}.py"
     for name in (
-        *("any_cell", "cells", "cells_kernels", "cells_transforms", "containment", "functions"),
+        *("any_cell", "cells_define", "cells_sequence", "cells_drop_ins", "cells_modules"),
+        *("cells_kernels", "cells_transforms", "containment", "functions"),
         *("derivatives", "determinism", "equivalence", "errors", "modules", "no_wasted_work"),
         *("overrides", "properties", "oracle", "raw_ops", "saved_memory", "sequence"),
         *("stream", "stream_memory", "threads", "torch_features", "tutorial", "broken_library"),
@@ -49,7 +50,10 @@ AUDIT = tuple(
 )
 # Of the whole first what kills most of those that the survey's tests do not. By file: pytest has an
 # order of its own for a folder and files in it.
-FIRST = ("tests/op/test_cells.py", "tests/op/test_cells_cuda.py", PACKAGES)
+FIRST = (
+    *(f"tests/op/test_cells_{name}.py" for name in ("define", "sequence", "drop_ins", "modules")),
+    *("tests/op/test_cells_cuda.py", PACKAGES),
+)
 WHOLE = (
     *FIRST,
     *sorted({f"tests/op/{path.name}" for path in ROOT.glob("tests/op/test_*.py")} - {*FIRST}),

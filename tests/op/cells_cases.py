@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -25,3 +26,9 @@ def decaying(
 DECAYING = cells.define(decaying, gates=2, states=2, split=True)
 HEADS = dataclasses.replace(formulas.SLSTM, heads=2)
 CELLS = {cell.name: cell for cell in (*formulas.SHIPPED, DECAYING)} | {"slstm_heads": HEADS}
+EACH_CELL = pytest.mark.parametrize("name", CELLS)
+
+
+def assert_equal(actual: object, expected: object) -> None:
+    """Equal in float64, but for the order of sums."""
+    torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-11)

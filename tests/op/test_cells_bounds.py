@@ -8,13 +8,13 @@ import pytest
 import torch
 from cases import DTYPES, identify
 from cells_bounds import CellBounds, compiled
-from cells_cases import CELLS
+from cells_cases import CELLS, EACH_CELL
 from test_bounds import share
 
 from lltm.cells._contract import Arguments
 from lltm.cells._prove import Problem, of_kernels, of_reference, results, with_tensors
 
-pytestmark = [pytest.mark.subprocess, pytest.mark.parametrize("name", CELLS)]
+pytestmark = [pytest.mark.subprocess, EACH_CELL]
 # T, B, F, S: one step; more terms of each sum than a block has. Few steps, for the bounds grow with
 # them beyond what is met: after 12 the sLSTM's normaliser may be 0 in bfloat16 by its bound.
 SIZES = ((1, 5, 7, 20), (2, 90, 9, 12), (3, 17, 140, 72), (6, 9, 6, 8))

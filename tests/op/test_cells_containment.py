@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import DTYPES, identify
-from cells_cases import CELLS
+from cells_cases import CELLS, EACH_CELL
 from test_containment import STRIPES, VALUES, poison
 from torch import Tensor
 
@@ -15,7 +15,7 @@ from lltm.cells._prove import Problem, of_kernels, results, with_tensors
 pytestmark = [
     pytest.mark.subprocess,
     pytest.mark.usefixtures("compiled_cells"),
-    pytest.mark.parametrize("name", CELLS),
+    EACH_CELL,
     pytest.mark.parametrize("dtype", DTYPES, ids=identify),
 ]
 SIZES = ((4, 3, 2, 6), (4, 17, 53, 32), (3, 33, 8, 18))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cells_cases import CELLS
+from cells_cases import CELLS, EACH_CELL
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -91,7 +91,7 @@ def test_cuda_kernels_are_compiled_without_a_gpu_and_registered(
 @pytest.mark.skipif(
     (reason := _jit_cuda.unavailable_reason()) is not None, reason=f"not run: {reason}"
 )
-@pytest.mark.parametrize("name", CELLS)
+@EACH_CELL
 def test_kernels_on_a_gpu(name: str) -> None:
     proof = cells.prove(CELLS[name], "cuda")
     assert proof.passed, str(proof)

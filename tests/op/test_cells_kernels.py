@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from cells_cases import CELLS
+from cells_cases import CELLS, EACH_CELL
 
 from lltm import cells
 from lltm._compile import unavailable_reason
@@ -19,12 +19,12 @@ pytestmark = [pytest.mark.subprocess, pytest.mark.usefixtures("compiled_cells")]
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("name", CELLS)
+@EACH_CELL
 def test_kernels(name: str, check: str) -> None:
     CHECKS[check](CELLS[name])
 
 
-@pytest.mark.parametrize("name", CELLS)
+@EACH_CELL
 def test_a_cell_uses_the_instructions_that_the_library_uses(name: str) -> None:
     ops = getattr(torch.ops, str(_kernels.namespace(CELLS[name])))
     assert ops.cpu_capability() == torch.ops.lltm.cpu_capability()

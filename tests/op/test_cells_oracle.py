@@ -11,7 +11,7 @@ import cells_oracle_gradients
 import oracle
 import pytest
 import torch
-from cells_cases import CELLS
+from cells_cases import CELLS, EACH_CELL
 from test_oracle import quantiles
 from torch import Tensor
 
@@ -36,7 +36,7 @@ def drawn_like(given: Arguments, seed: int) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@EACH_CELL
 def test_kernels_are_at_most_as_wrong_as_eager(name: str, dtype: torch.dtype) -> None:
     """Outputs and the gradient of every argument."""
     cell = CELLS[name]
@@ -57,7 +57,7 @@ def test_kernels_are_at_most_as_wrong_as_eager(name: str, dtype: torch.dtype) ->
         assert (ours <= theirs).all(), f"{each}: {ours.tolist()}, eager {theirs.tolist()} ulp"
 
 
-@pytest.mark.parametrize("name", CELLS)
+@EACH_CELL
 def test_kernels_in_float64_are_at_most_as_wrong_as_eager(name: str) -> None:
     """Outputs, against the step on numbers of 50 digits."""
     kernels, eager = of_kernels(CELLS[name]), of_reference(CELLS[name])
@@ -72,7 +72,7 @@ def test_kernels_in_float64_are_at_most_as_wrong_as_eager(name: str) -> None:
     assert (ours <= theirs).all(), f"{ours.tolist()}, eager {theirs.tolist()} ulp"
 
 
-@pytest.mark.parametrize("name", CELLS)
+@EACH_CELL
 def test_gradients_in_float64_are_at_most_as_wrong_as_eager(name: str) -> None:
     """Of every argument, against differences of the step on numbers of 50 digits."""
     cell = CELLS[name]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from cells_cases import CELLS
+from cells_cases import CELLS, EACH_CELL
 from test_overrides import Dispatched, Named, Wrapped
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -18,7 +18,7 @@ from lltm.cells._prove import Problem, of_kernels, of_reference, results, with_t
 pytestmark = [
     pytest.mark.subprocess,
     pytest.mark.usefixtures("compiled_cells"),
-    pytest.mark.parametrize("name", CELLS),
+    EACH_CELL,
 ]
 
 

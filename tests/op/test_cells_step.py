@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from cells_cases import CELLS
+from cells_cases import CELLS, EACH_CELL, assert_equal
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
@@ -19,7 +19,6 @@ from lltm.cells import formulas
 pytestmark = [pytest.mark.subprocess, pytest.mark.usefixtures("compiled_cells")]
 
 F64 = torch.float64
-EACH_CELL = pytest.mark.parametrize("name", CELLS)
 
 Step = Callable[..., tuple[Tensor, ...]]
 
@@ -56,10 +55,6 @@ class Both:
 
     def parameters(self) -> tuple[list[Tensor], list[Tensor]]:
         return list(self.step.parameters()), list(self.sequence.parameters())
-
-
-def assert_equal(actual: object, expected: object) -> None:
-    torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-11)
 
 
 def loss(states: tuple[Tensor, ...]) -> Tensor:

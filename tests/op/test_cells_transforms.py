@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from cells_cases import CELLS
+from cells_cases import CELLS, EACH_CELL
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -18,7 +18,7 @@ from lltm.cells._prove import Function, Problem, of_kernels, of_reference, resul
 pytestmark = [
     pytest.mark.subprocess,
     pytest.mark.usefixtures("compiled_cells"),
-    pytest.mark.parametrize("name", CELLS),
+    EACH_CELL,
 ]
 
 

@@ -9,7 +9,7 @@ import memory
 import pytest
 import torch
 from cases import BENCHMARK_CASES, Case
-from cells_cases import CELLS
+from cells_cases import CELLS, EACH_CELL
 
 import lltm
 from lltm.cells._prove import Problem
@@ -54,7 +54,7 @@ def test_at_most_half_of_eager(backend: str, case: Case, dtype: torch.dtype) -> 
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("name", CELLS)
+@EACH_CELL
 def test_a_cell_keeps_no_more_than_inputs_activations_and_states(name: str) -> None:
     cell = CELLS[name]
     given = Problem(cell, steps=16, batch=8, state=32, dtype=torch.float32).arguments(reset=False)

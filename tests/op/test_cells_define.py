@@ -1,0 +1,178 @@
+"""``lltm.cells.define``: which formulas are cells, and what the shipped ones compute."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from cells_cases import DECAYING, assert_equal
+from torch import Tensor
+from torch.nn import functional as F
+
+from lltm import cells
+from lltm.cells import formulas
+
+F64 = torch.float64
+
+
+@pytest.mark.parametrize("cell", formulas.SHIPPED, ids=lambda cell: cell.name)
+def test_shipped_steps_are_what_define_takes(cell: cells.Definition) -> None:
+    made = cells.define(cell.step, gates=cell.gates, states=cell.states, split=cell.split)
+    assert made == cell
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.75])
+def test_peepholes_add_the_cell_before_the_gates(scale: float) -> None:
+    """Gers and Schmidhuber's equations, one number at a time."""
+
+    def sigmoid(x: float) -> float:
+        return 1 / (1 + math.exp(-x))
+
+    i, f, g, o, h, c = 0.3, -0.7, 1.1, 0.4, 0.2, -0.9
+    new_c = sigmoid(f + scale * c) * c + sigmoid(i + scale * c) * math.tanh(g)
+    new_h = sigmoid(o + scale * new_c) * math.tanh(new_c)
+    z, state = torch.tensor([i, f, g, o], dtype=F64), torch.tensor([h, c], dtype=F64)
+    got = formulas.peephole_lstm(tuple(z), tuple(state), scale=scale)
+    assert_equal(torch.stack(got), torch.tensor([new_h, new_c], dtype=F64))
+
+
+def test_the_slstm_is_that_of_its_paper() -> None:
+    """Beck et al.'s equations 8 to 13, which have no stabiliser, one number at a time."""
+
+    def sigmoid(x: float) -> float:
+        return 1 / (1 + math.exp(-x))
+
+    steps = [(0.3, -0.7, 1.1, 0.4), (-1.2, 2.0, -0.6, -0.3), (0.8, 0.1, 0.5, 1.7)]
+    c = n = 0.0
+    got = torch.zeros(4, dtype=F64)
+    for i, f, g, o in steps:
+        c = sigmoid(f) * c + math.exp(i) * math.tanh(g)
+        n = sigmoid(f) * n + math.exp(i)
+        z = torch.tensor([i, f, g, o], dtype=F64)
+        got = torch.stack(formulas.slstm(tuple(z), tuple(got)))
+        scaled = got[1:3] * got[3].exp()
+        assert_equal(got[0], torch.tensor(sigmoid(o) * c / n, dtype=F64))
+        assert_equal(scaled, torch.tensor([c, n], dtype=F64))
+
+
+@pytest.mark.parametrize(
+    "gates", [(1e3, 0.5), (-1e3, 0.5), (0.5, 1e3), (0.5, -1e3), (1e3, -1e3)], ids=str
+)
+def test_no_gate_of_the_slstm_overflows(gates: tuple[float, float]) -> None:
+    """What the stabiliser is for: the exponential of 1000 is infinite, and of -1000 is zero."""
+    i, f, g, o = (torch.tensor(gate, dtype=F64) for gate in (*gates, 0.5, 0.25))
+    state = (torch.zeros((), dtype=F64),) * 4
+    for _ in range(3):
+        state = formulas.slstm((i, f, g, o), state)
+        assert_equal(state[0], torch.tanh(g) * torch.sigmoid(o))
+
+
+def sums(z, state):
+    return (z[0].cumsum(0),)
+
+
+def changes(z, state):
+    h = z[0]
+    h += 1
+    return (h,)
+
+
+def branches(z, state):
+    if z[0].abs() > 1:
+        return (z[0],)
+    return (state[0],)
+
+
+def reads(z, state):
+    return (z[0] * float(state[0][0]),)
+
+
+def draws(z, state):
+    return (F.dropout(z[0], 0.5),)
+
+
+def widens(z, state):
+    return (z[0].unsqueeze(1) + z[0],)
+
+
+def unknown(z, state):
+    return (torch.special.i0(z[0]),)
+
+
+@pytest.mark.parametrize(
+    ("step", "line", "message"),
+    [
+        (sums, 1, "uses cumsum, which is not elementwise"),
+        (changes, 2, r"changes a tensor in place \(add_"),
+        (branches, 1, r"takes the value of a tensor \(bool\)"),
+        (reads, 1, "uses select"),
+        (draws, 1, "uses"),
+        (widens, 1, "uses unsqueeze"),
+        (unknown, 1, "uses i0, which"),
+    ],
+)
+def test_a_step_that_is_no_kernel_is_refused_with_its_line(step, line, message) -> None:
+    where = f"{Path(__file__).name}:{step.__code__.co_firstlineno + line}: the step {message}"
+    with pytest.raises(cells.StepError, match=where) as caught:
+        cells.define(step, gates=1, states=1)
+    if "uses" in message:
+        assert "A step can use arithmetic, comparisons and abs," in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda z, state: z, "must return 1 state, as states=1 says, got 2"),
+        (lambda z, state: 1.0, "must return a tuple of tensors, got float"),
+        (lambda z, state: (1, "h"), "must return a tuple of tensors, got (int, str)"),
+        (lambda z, state: (z[0], "h"), "must return a tuple of tensors, got (Tensor, str)"),
+        (lambda z, state: iter(z), "must return a tuple of tensors, got tuple_iterator"),
+        (lambda z, state: [], "must return 1 state, as states=1 says, got 0"),
+        (lambda z, state: (z[2],), "failed with 2 gates and 1 states: tuple index out of range"),
+        (lambda z, state: (z[0] > 0,), "must return states of the shape and dtype it gets"),
+        (lambda z, state, *, rate: (z[0],), "rate is a keyword argument of the step and must have"),
+    ],
+)
+def test_a_step_of_another_form_is_refused(step, message: str) -> None:
+    with pytest.raises(cells.StepError, match=re.escape(message)):
+        cells.define(step, gates=2, states=1)
+
+
+@dataclasses.dataclass
+class Unhashable:
+    """A step with a setting that may change under its kernels."""
+
+    rate: float = 1.0
+
+    def __call__(self, z: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> Tensor:
+        return torch.tanh(self.rate * z[0])
+
+
+def test_arguments_of_define_are_checked() -> None:
+    with pytest.raises(TypeError, match="step must be a function, got int"):
+        cells.define(3, gates=1, states=1)
+    with pytest.raises(TypeError, match=r"must be hashable, .* Unhashable is not; a dataclass"):
+        cells.define(Unhashable(), gates=1, states=1)
+    with pytest.raises(ValueError, match="gates must be greater than zero, got 0"):
+        cells.define(sums, gates=0, states=1)
+    with pytest.raises(TypeError, match="heads must be an int, got float"):
+        cells.define(sums, gates=1, states=1, heads=2.0)
+
+
+def test_scalars() -> None:
+    assert DECAYING.scalar_values({"floor": 0.3}) == (0.5, 0.3)
+    with pytest.raises(TypeError, match="decaying has no scalar 'alpha'; it has: rate, floor"):
+        DECAYING.scalar_values({"alpha": 1.0})
+    with pytest.raises(ValueError, match="rate must be finite, got nan"):
+        DECAYING.scalar_values({"rate": math.nan})
+    torch.manual_seed(0)
+    one = cells.Sequence(DECAYING, 3, 4)
+    other = cells.Sequence(DECAYING, 3, 4, rate=0.25)
+    other.load_state_dict(one.state_dict())
+    x = torch.randn(5, 2, 3)
+    assert not torch.equal(one(x)[0], other(x)[0])
+    assert repr(other) == "Sequence(decaying, 3, 4, rate=0.25)"
