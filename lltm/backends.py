@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lltm import _library, contract, ops, reference
+from lltm import _dispatch, _library, contract, reference
 
 ENVIRONMENT = "LLTM_BACKEND"
 DEFAULT = os.environ.get(ENVIRONMENT) or None  # set to nothing is not set
@@ -54,7 +54,7 @@ def _op(name: str, *bindings: str) -> Callable[..., Any]:
         namespace = next(loaded[binding] for binding in bindings if binding in loaded)
         return getattr(getattr(torch.ops, namespace), name).default
 
-    direct = functools.cache(lambda: ops.direct(look_up()))
+    direct = functools.cache(lambda: _dispatch.direct(look_up()))
 
     def call(*args: Any) -> Any:
         if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
@@ -69,9 +69,9 @@ def _reference(check: Callable[..., None], function: Callable[..., Any]) -> Call
 
     def call(*args: Any) -> Any:
         device = args[0].device.type
-        if device in ops.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
+        if device in _dispatch.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):
-                return call(*ops.autocast_arguments(device, args))
+                return call(*_dispatch.autocast_arguments(device, args))
         check(*args)
         return function(*args)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lltm import contract, ops
+from lltm import _dispatch, contract
 
 Layer = tuple[Tensor, "Tensor | None"]
 """``weights`` ``[3S, S + F]`` and ``bias`` ``[3S]``, ``[1, 3S]`` or ``None``."""
@@ -69,12 +69,12 @@ def _check_above(weights: Tensor, below: Tensor, index: int) -> None:
 
 def _check_constant(**tensors: Tensor | None) -> None:
     """What a stream computes is a constant to autograd: a derivative of it would be zero."""
-    if not ops.is_transformed():
+    if not _dispatch.is_transformed():
         return
     for name, tensor in tensors.items():
         if tensor is None:
             continue
-        if ops.has_tangent((tensor,)):
+        if _dispatch.has_tangent((tensor,)):
             how = "has a tangent"
         elif torch._C._functorch.is_gradtrackingtensor(tensor) and tensor.requires_grad:
             how = "is differentiated by torch.func"

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lltm import ops
+from lltm import _dispatch
 from lltm.cells import _contract, _reference
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
@@ -52,7 +52,7 @@ class CellOps:
     @functools.cached_property
     def backward(self) -> Callable[..., tuple[Tensor, ...]]:
         """``sequence_backward``, called the short way."""
-        return ops.direct(self.op("_backward"))
+        return _dispatch.direct(self.op("_backward"))
 
     def checked(self, arguments: Arguments) -> Definition:
         """The cell with as many heads as the weights have."""
@@ -121,7 +121,7 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         *tensors, reset, reset_state, output, states_all, saved = ctx.saved_tensors
         edges = iter(ctx.next_functions)
-        of = [ops.is_asked_for(tensor, edges) for tensor in (*tensors, reset, reset_state)]
+        of = [_dispatch.is_asked_for(tensor, edges) for tensor in (*tensors, reset, reset_state)]
         needs = [*of[:4], of[5]]
         gradients = ctx.cell.backward(
             *grads, *tensors, ctx.scalars, reset, reset_state, output, states_all, saved, needs
@@ -130,7 +130,7 @@ class _Function(torch.autograd.Function):
         return None, *wanted[:4], None, None, wanted[4]
 
 
-_apply = ops.single_level(_Function)
+_apply = _dispatch.single_level(_Function)
 
 
 def _reverse(cell: CellOps, *args: Any) -> tuple[Tensor, ...]:
@@ -146,7 +146,9 @@ def _autograd(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
         tensors = (*arguments.tensors(), arguments.input_weights)
         reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors)
         transformed = torch._C._are_functorch_transforms_active()
-        if ops.forward_mode() or (transformed and (reverse or ops.has_tangent(tensors))):
+        if _dispatch.forward_mode() or (
+            transformed and (reverse or _dispatch.has_tangent(tensors))
+        ):
             return cell.reference(*args)
         if reverse:
             return _reverse(cell, *args)
@@ -166,7 +168,7 @@ def _autograd_forward(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
                 f"{op.name()} is the kernel behind {cell.op().name()} and has no derivative of "
                 f"its own; call {cell.op().name()}, or detach its arguments"
             )
-        ops.refuse_tangents(op, args, f"call {cell.op().name()}, which has one")
+        _dispatch.refuse_tangents(op, args, f"call {cell.op().name()}, which has one")
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
             return results
@@ -179,7 +181,7 @@ def _autograd_backward(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
 
     def autograd(*args: Any) -> tuple[Tensor, ...]:
         reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args[:-1])
-        if reverse or (ops.is_transformed() and ops.has_tangent(args)):
+        if reverse or (_dispatch.is_transformed() and _dispatch.has_tangent(args)):
             return _differentiable_backward(cell, args)
         with torch._C._AutoDispatchBelowAutograd():
             results: tuple[Tensor, ...] = op(*args)
@@ -223,9 +225,9 @@ def _vmap(cell: CellOps, suffix: str) -> Callable[..., Any]:
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
         parameters = (*in_dims[1:3], *in_dims[PASSED_TO_BACKWARD:])
         if any(dim is not None for dim in parameters):
-            return ops.each(op, info.batch_size, in_dims, args)
+            return _dispatch.each(op, info.batch_size, in_dims, args)
         rows = [
-            ops.fold(arg, dim, batch_dim, info.batch_size) if batch_dim is not None else arg
+            _dispatch.fold(arg, dim, batch_dim, info.batch_size) if batch_dim is not None else arg
             for arg, dim, batch_dim in zip(args, in_dims, BATCH_DIMS, strict=False)
         ]
         outputs = op(*rows)
@@ -253,9 +255,13 @@ def register(namespace: str, definition: Definition, kept: int) -> None:
         torch.library.register_vmap(name, _vmap(cell, suffix), lib=library)
     backward = f"{namespace}::sequence_backward"
     torch.library.register_fake(backward, _fake_backward(cell, kept), lib=library)
-    torch.library.register_vmap(backward, ops.vmap_one_by_one(cell.op("_backward")), lib=library)
-    ops.refuse_layouts(library, namespace, [f"sequence{suffix}" for suffix in ops.SUFFIXES])
+    torch.library.register_vmap(
+        backward, _dispatch.vmap_one_by_one(cell.op("_backward")), lib=library
+    )
+    _dispatch.refuse_layouts(
+        library, namespace, [f"sequence{suffix}" for suffix in _dispatch.SUFFIXES]
+    )
     library.impl("sequence", _autograd(cell), "Autograd")
-    ops.add_reverse(cell.op(), functools.partial(_reverse, cell))
+    _dispatch.add_reverse(cell.op(), functools.partial(_reverse, cell))
     library.impl("sequence_forward", _autograd_forward(cell), "Autograd")
     library.impl("sequence_backward", _autograd_backward(cell), "Autograd")

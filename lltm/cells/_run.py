@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lltm import ops
+from lltm import _dispatch
 from lltm.cells import _contract, _kernels, _reference
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
@@ -22,7 +22,7 @@ KERNELS = ("cpu", "cuda")
 def run(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
     """The hidden states ``[T, B, S]`` and the last states ``[N, B, S]``."""
     device = arguments.input.device.type
-    if device in ops.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
+    if device in _dispatch.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
         with torch.autocast(device, enabled=False):
             return run(definition, autocast(arguments, device))
     compiling = torch.compiler.is_compiling()
@@ -59,7 +59,7 @@ def run_step(definition: Definition, arguments: StepArguments) -> States | None:
     """The new states, the short way; None where it is not for these arguments."""
     input, weights = arguments.input, arguments.weights
     device = input.device.type
-    plain = device in KERNELS and ops.is_plain(arguments.tensors())
+    plain = device in KERNELS and _dispatch.is_plain(arguments.tensors())
     if not plain or torch.is_autocast_enabled(device):
         return None
     namespace = _kernels.namespace(definition, device)
@@ -91,13 +91,15 @@ def _overload(namespace: str) -> Callable[..., Any]:
 
 @functools.cache
 def _direct(namespace: str) -> Callable[..., Any]:
-    return ops.direct(_overload(namespace))
+    return _dispatch.direct(_overload(namespace))
 
 
 def autocast(arguments: Arguments, device: str) -> Arguments:
     """Cast as torch does for its own recurrent cells."""
     arguments = arguments.joined()
-    input, weights, bias, states, reset_state = ops.autocast_arguments(device, arguments.tensors())
+    input, weights, bias, states, reset_state = _dispatch.autocast_arguments(
+        device, arguments.tensors()
+    )
     return arguments._replace(
         input=input,
         weights=weights,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lltm import ops
+from lltm import _dispatch
 
 States = tuple[Tensor, ...]
 """One tensor a state, the hidden state first."""
@@ -61,7 +61,7 @@ class StepOps:
     def of(namespace: str) -> StepOps:
         """Those that a library has defined there."""
         of = getattr(torch.ops, namespace)
-        backward = ops.direct(of.sequence_backward.default)
+        backward = _dispatch.direct(of.sequence_backward.default)
         return StepOps(of.sequence.default, of.sequence_forward.default, backward)
 
 
@@ -95,7 +95,7 @@ class _Function(torch.autograd.Function):
         states = ctx.saved_tensors[7:]
         edges = iter(ctx.next_functions)
         arguments = (input, weights, bias, *states)
-        asked = [ops.is_asked_for(tensor, edges) for tensor in arguments]
+        asked = [_dispatch.is_asked_for(tensor, edges) for tensor in arguments]
         needs = [*asked[:3], any(asked[3:]), False]
         if torch.is_grad_enabled() and states:
             first = torch.stack(states)  # what is differentiated again
@@ -121,7 +121,7 @@ def _gradients_of_results(
     return None, torch.stack(full)
 
 
-_apply = ops.single_level(_Function)
+_apply = _dispatch.single_level(_Function)
 
 
 def _stacked(states: Sequence[Tensor], input: Tensor, shape: Sequence[int]) -> Tensor:
@@ -130,7 +130,7 @@ def _stacked(states: Sequence[Tensor], input: Tensor, shape: Sequence[int]) -> T
 
 
 def step(of: StepOps, arguments: StepArguments) -> States:
-    """The new states, where autograd alone has a say in it (:func:`lltm.ops.is_plain`).
+    """The new states, where autograd alone has a say in it (:func:`lltm._dispatch.is_plain`).
 
     They share memory and are no views to autograd: each can be detached and written in place.
     """
