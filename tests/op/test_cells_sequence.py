@@ -41,13 +41,17 @@ def loop(rnn: cells.Sequence, x: Tensor, states: list[Tensor], reset: Tensor | N
     return torch.stack(outputs), tuple(state.unsqueeze(0) for state in states)
 
 
+def drawn(name: str) -> tuple[cells.Sequence, Tensor, list[Tensor]]:
+    """A layer of the cell, an input of 6 steps and 4 rows, and the states before it."""
+    torch.manual_seed(0)
+    rnn = cells.Sequence(CELLS[name], 3, 8, dtype=F64)
+    x = torch.randn(6, 4, 3, dtype=F64)
+    return rnn, x, [torch.rand(4, 8, dtype=F64) for _ in range(rnn.cell.states)]
+
+
 @EACH_CELL
 def test_a_sequence_is_the_step_over_time(name: str) -> None:
-    cell = CELLS[name]
-    torch.manual_seed(0)
-    rnn = cells.Sequence(cell, 3, 8, dtype=F64)
-    x = torch.randn(6, 4, 3, dtype=F64)
-    states = [torch.rand(4, 8, dtype=F64) for _ in range(cell.states)]
+    rnn, x, states = drawn(name)
     actual = rnn(x, tuple(state.unsqueeze(0) for state in states))
     expected = loop(rnn, x, states)
     assert_equal(actual, expected)
@@ -68,12 +72,8 @@ def test_the_lltm_is_that_of_the_wheel() -> None:
 
 @EACH_CELL
 def test_reset_begins_an_episode(name: str) -> None:
-    cell = CELLS[name]
-    torch.manual_seed(0)
-    rnn = cells.Sequence(cell, 3, 8, dtype=F64)
-    x = torch.randn(6, 4, 3, dtype=F64)
+    rnn, x, states = drawn(name)
     reset = torch.rand(6, 4) < 0.4
-    states = [torch.rand(4, 8, dtype=F64) for _ in range(cell.states)]
     actual = rnn(x, tuple(state.unsqueeze(0) for state in states), reset=reset)
     assert_equal(actual, loop(rnn, x, states, reset))
 
