@@ -42,6 +42,7 @@ class Fuzzed:
 
 def reader(target: str, seconds: int, seed: int, *options: str) -> Fuzzed:
     """Fuzz a reader of files."""
+    print(f"{target}: {seconds} seconds", flush=True)
     command = [sys.executable, str(READERS), target, "--seconds", str(seconds), "--seed", str(seed)]
     done = subprocess.run(
         [*command, *options],
@@ -70,6 +71,7 @@ def read_by(target: str, status: int, output: str) -> Fuzzed:
 
 def ops(seconds: float, seed: int) -> Fuzzed:
     """Fuzz the raw ops."""
+    print(f"ops: {seconds} seconds", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "cases")
         more = {"LLTM_FUZZ_SECONDS": str(seconds / SEARCHES), "LLTM_FUZZ_SEED": str(seed)}
