@@ -29,6 +29,11 @@ _reverse: dict[Any, Callable[..., Any]] = {}
 _USUAL = DispatchKeySet(DispatchKey.BackendSelect).add(DispatchKey.ADInplaceOrView)
 
 
+def device_type(tensor: Tensor) -> str:
+    """``tensor.device.type``, which is slow to make where the caches hold other things."""
+    return "cpu" if tensor.is_cpu else tensor.device.type
+
+
 def add_reverse(op: Any, reverse: Callable[..., Any]) -> None:
     """Note what the op's autograd, in Python, calls where a gradient is wanted."""
     _reverse[op] = reverse
@@ -140,6 +145,11 @@ def refuse_tangents(op: Any, args: Sequence[Any], instead: str) -> None:
 
 
 # Autocast -----------------------------------------------------------------------------------------
+
+
+def casts(device: str) -> bool:
+    """Whether autocast is on for a device."""
+    return device in AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device)
 
 
 def autocast_arguments(device: str, args: Sequence[Any]) -> list[Any]:

@@ -69,7 +69,7 @@ def _reference(check: Callable[..., None], function: Callable[..., Any]) -> Call
 
     def call(*args: Any) -> Any:
         device = args[0].device.type
-        if device in _dispatch.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
+        if _dispatch.casts(device):
             with torch.autocast(device, enabled=False):
                 return call(*_dispatch.autocast_arguments(device, args))
         check(*args)

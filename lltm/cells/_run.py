@@ -21,11 +21,11 @@ KERNELS = ("cpu", "cuda")
 
 def run(definition: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
     """The hidden states ``[T, B, S]`` and the last states ``[N, B, S]``."""
-    device = arguments.input.device.type
-    if device in _dispatch.AUTOCAST_DEVICES.values() and torch.is_autocast_enabled(device):
+    compiling = torch.compiler.is_compiling()
+    device = _dispatch.device_type(arguments.input)
+    if (compiling or torch._C._is_any_autocast_enabled()) and _dispatch.casts(device):
         with torch.autocast(device, enabled=False):
             return run(definition, autocast(arguments, device))
-    compiling = torch.compiler.is_compiling()
     look_up = _kernels.traced_namespace if compiling else _kernels.namespace
     namespace = look_up(definition, device) if device in KERNELS else None
     if namespace is None:
@@ -58,7 +58,7 @@ def _with_kernels(
 def run_step(definition: Definition, arguments: StepArguments) -> States | None:
     """The new states, the short way; None where it is not for these arguments."""
     input, weights = arguments.input, arguments.weights
-    device = input.device.type
+    device = _dispatch.device_type(input)
     plain = device in KERNELS and _dispatch.is_plain(arguments.tensors())
     if not plain or torch.is_autocast_enabled(device):
         return None
