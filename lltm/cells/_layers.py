@@ -9,25 +9,23 @@ import torch
 from torch import Tensor
 
 from lltm.cells._contract import Arguments
+from lltm.cells._definition import Definition
+from lltm.cells._run import run
 
-Run = Callable[[Arguments], tuple[Tensor, Tensor]]
+Run = Callable[[Definition, Arguments], tuple[Tensor, Tensor]]
 """One layer in one direction, to the output ``[T, B, S]`` and the last states ``[N, B, S]``."""
 
 
-def backward_in_time(run: Run) -> Run:
-    """``run`` from the last step to the first.
+def run_backward(cell: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
+    """From the last step to the first.
 
     An episode that begins at a step ends, seen from behind, before the step in front of it.
     """
-
-    def backward(arguments: Arguments) -> tuple[Tensor, Tensor]:
-        reset = arguments.reset
-        if reset is not None:
-            reset = torch.cat([reset[1:], torch.zeros_like(reset[:1])]).flip(0)
-        output, last = run(arguments._replace(input=arguments.input.flip(0), reset=reset))
-        return output.flip(0), last
-
-    return backward
+    reset = arguments.reset
+    if reset is not None:
+        reset = torch.cat([reset[1:], torch.zeros_like(reset[:1])]).flip(0)
+    output, last = run(cell, arguments._replace(input=arguments.input.flip(0), reset=reset))
+    return output.flip(0), last
 
 
 # A packed batch is sorted by falling length, so the rows alive at a step are always the first ones.
@@ -61,33 +59,25 @@ class Packed:
         parts = torch.split(data, [steps * rows for steps, rows in self.groups])
         return [part.unflatten(0, group) for part, group in zip(parts, self.groups, strict=True)]
 
-    def forward(self, run: Run) -> Run:
-        """``run``, over packed input."""
+    def run(self, cell: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
+        """Over packed input, forward in time: rows end as it goes."""
+        arguments = _joined_once(arguments)
+        state, outputs, ended = arguments.states, [], []
+        for part in self.split(arguments.input):
+            rows = part.shape[1]
+            if rows < state.shape[1]:
+                ended.append(state[:, rows:])
+            output, state = run(cell, arguments._replace(input=part, states=state[:, :rows]))
+            outputs.append(output.flatten(0, 1))
+        return torch.cat(outputs), torch.cat([state, *reversed(ended)], dim=1)
 
-        def packed(arguments: Arguments) -> tuple[Tensor, Tensor]:
-            arguments = _joined_once(arguments)
-            state, outputs, ended = arguments.states, [], []
-            for part in self.split(arguments.input):
-                rows = part.shape[1]
-                if rows < state.shape[1]:
-                    ended.append(state[:, rows:])
-                output, state = run(arguments._replace(input=part, states=state[:, :rows]))
-                outputs.append(output.flatten(0, 1))
-            return torch.cat(outputs), torch.cat([state, *reversed(ended)], dim=1)
-
-        return packed
-
-    def backward(self, run: Run) -> Run:
-        """``run``, which goes backward in time, over packed input: rows join as it goes."""
-
-        def packed(arguments: Arguments) -> tuple[Tensor, Tensor]:
-            arguments = _joined_once(arguments)
-            state, outputs = arguments.states[:, :0], []
-            for part in reversed(self.split(arguments.input)):
-                joining = arguments.states[:, state.shape[1] : part.shape[1]]
-                states = torch.cat([state, joining], dim=1)
-                output, state = run(arguments._replace(input=part, states=states))
-                outputs.append(output.flatten(0, 1))
-            return torch.cat(outputs[::-1]), state
-
-        return packed
+    def run_backward(self, cell: Definition, arguments: Arguments) -> tuple[Tensor, Tensor]:
+        """Over packed input, backward in time: rows join as it goes."""
+        arguments = _joined_once(arguments)
+        state, outputs = arguments.states[:, :0], []
+        for part in reversed(self.split(arguments.input)):
+            joining = arguments.states[:, state.shape[1] : part.shape[1]]
+            states = torch.cat([state, joining], dim=1)
+            output, state = run_backward(cell, arguments._replace(input=part, states=states))
+            outputs.append(output.flatten(0, 1))
+        return torch.cat(outputs[::-1]), state

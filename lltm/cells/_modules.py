@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence as Sequence_
-from functools import partial
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from lltm import _library, contract
+from lltm import contract
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition, state_names
-from lltm.cells._layers import Packed, Run, backward_in_time
+from lltm.cells._layers import Packed, Run, run_backward
 from lltm.cells._run import run, run_step
 from lltm.cells._step import States, StepArguments
 
@@ -39,19 +38,22 @@ def _check_sizes(cell: Definition, input_features: int, state_size: int) -> None
         )
 
 
-def _check_states(name: str, cell: Definition, states: object, shape: Sequence_[int]) -> None:
+def _no_states(name: str, cell: Definition, states: object) -> TypeError:
+    return TypeError(
+        f"{name} must be a tuple of the cell's {cell.states} states, a Tensor each, got "
+        f"{contract.describe(states)}"
+    )
+
+
+def _check_states(name: str, cell: Definition, states: object, shape: tuple[int, ...]) -> None:
     """Raise TypeError for what is no tuple of the cell's states, RuntimeError for their shape."""
-    if (
-        not isinstance(states, (tuple, list))
-        or len(states) != cell.states
-        or not all(isinstance(part, Tensor) for part in states)
-    ):
-        raise TypeError(
-            f"{name} must be a tuple of the cell's {cell.states} states, a Tensor each, got "
-            f"{contract.describe(states)}"
-        )
-    for part, state in zip(states, state_names(cell.states), strict=True):
-        if part.shape != torch.Size(shape):
+    if not isinstance(states, (tuple, list)) or len(states) != cell.states:
+        raise _no_states(name, cell, states)
+    for index, part in enumerate(states):
+        if not isinstance(part, Tensor):
+            raise _no_states(name, cell, states)
+        if part.shape != shape:
+            state = state_names(cell.states)[index]
             raise RuntimeError(
                 f"{name}: {state} must have shape {list(shape)}, got {list(part.shape)}"
             )
@@ -68,26 +70,19 @@ def _check_reset(reset: object, shape: torch.Size) -> None:
         )
 
 
-def _cloned(states: Tensor) -> States:
-    return tuple(state.clone() for state in states.unbind())
+def _owned(states: Tensor, rows: int) -> States:
+    """``[N * rows, ..]`` as ``[rows, ..]`` of each state.
 
-
-# torch.vmap has a rule for it since 2.13. Torch's annotation says that it returns nothing.
-_UNBIND_COPY: Any = torch.unbind_copy if _library.release(torch.__version__) >= (2, 13) else _cloned
-
-
-def _owned(states: Tensor) -> States:
-    """Tensors of their own: views of one can neither be detached nor written in place."""
-    return tuple(_UNBIND_COPY(states))
+    They share memory and are no views to autograd: each can be detached and written in place.
+    """
+    return tuple(states.unsafe_split(rows))
 
 
 def _by_state(last: Sequence_[Tensor]) -> States:
     """``[N, B, S]`` of each layer and direction, as ``[L * D, B, S]`` of each state."""
-    if last[0].shape[0] == 1:
-        return (torch.cat(tuple(last)) if len(last) > 1 else last[0],)
-    if len(last) == 1:
-        return _owned(last[0].unsqueeze(1))
-    return _owned(torch.stack(tuple(last), 1))
+    if len(last) > 1:
+        return _owned(torch.stack(tuple(last), 1).flatten(0, 1), len(last))
+    return _owned(last[0], 1) if last[0].shape[0] > 1 else (last[0],)
 
 
 class Cell(nn.Module):
@@ -180,7 +175,7 @@ class Cell(nn.Module):
             _check_states("state", cell, state, shape[1:])
             states = torch.stack(tuple(state))
         _, last = run(cell, Arguments(input.unsqueeze(0), weights, bias, states, scalars))
-        return _owned(last)
+        return tuple(each.clone() for each in last.unbind())
 
     def extra_repr(self) -> str:
         """The cell and its sizes."""
@@ -188,30 +183,10 @@ class Cell(nn.Module):
         return ", ".join([*parts, *([] if self.bias is not None else ["bias=False"])])
 
 
-class Parameters(NamedTuple):  # as Arguments are
-    """Of one layer in one direction; see Arguments."""
-
-    weights: Tensor
-    bias: Tensor | None
-    input_weights: Tensor | None = None
-
-
-class Steps(NamedTuple):  # as Arguments are
-    """What every layer of a sequence shares.
-
-    Attributes:
-        data: the first layer's input.
-        forward: runs one layer forward in time.
-        backward: runs one backward in time.
-        reset: bool ``[T, B]`` or ``None``.
-        reset_state: ``[N, B, S]`` of each layer and direction, or ``None``.
-    """
-
-    data: Tensor
-    forward: Run
-    backward: Run
-    reset: Tensor | None = None
-    reset_state: Sequence_[Tensor] | None = None
+Parameters = tuple[Tensor, Tensor | None, Tensor | None]
+"""Weights, bias and input_weights of one layer in one direction; see Arguments."""
+Runs = tuple[Run, Run]
+"""What runs one layer forward in time, and what runs one backward."""
 
 
 class Sequence(nn.Module):
@@ -289,39 +264,45 @@ class Sequence(nn.Module):
         self.dropout = dropout
         self.bidirectional = bidirectional
         self.scalars = cell.scalar_values(scalars)
-        for layer in range(num_layers):
-            features = input_features if layer == 0 else self._directions * state_size
-            for direction in range(self._directions):
-                self._add_parameters(layer, direction, features, device, dtype)
+        self._all_weights = [
+            self._add_parameters(layer, direction, device, dtype)
+            for layer in range(num_layers)
+            for direction in range(self._directions)
+        ]
         self.reset_parameters()
 
     @property
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
 
-    @staticmethod
-    def _suffix(layer: int, direction: int) -> str:
-        return f"_l{layer}{'_reverse' if direction else ''}"
-
     def _add_parameters(
         self,
         layer: int,
         direction: int,
-        features: int,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
-    ) -> None:
-        cell, size, suffix = self.cell, self.state_size, self._suffix(layer, direction)
-        shape = (cell.gates * size, size // cell.heads + features)
-        weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        row = nn.Parameter(torch.empty(cell.pre_activations * size, device=device, dtype=dtype))
-        self.register_parameter(f"weight{suffix}", weight)
-        self.register_parameter(f"bias{suffix}", row if self.bias else None)
+    ) -> list[str]:
+        """Of one layer in one direction; their names."""
+        features = self._directions * self.state_size if layer else self.input_features
+        suffix = f"_l{layer}{'_reverse' if direction else ''}"
+        shapes = self._shapes(features, suffix)
+        for name, shape in shapes.items():
+            empty = None if shape is None else torch.empty(shape, device=device, dtype=dtype)
+            self.register_parameter(name, None if empty is None else nn.Parameter(empty))
+        return list(shapes)
 
-    def _parameters_of(self, layer: int, direction: int) -> Parameters:
+    def _shapes(self, features: int, suffix: str) -> dict[str, tuple[int, ...] | None]:
+        """Of the parameters of one layer in one direction, by name; None for one left out."""
+        cell, size = self.cell, self.state_size
+        return {
+            f"weight{suffix}": (cell.gates * size, size // cell.heads + features),
+            f"bias{suffix}": (cell.pre_activations * size,) if self.bias else None,
+        }
+
+    def _parameters_of(self, names: Sequence_[str]) -> Parameters:
         """Weights and bias, as a sequence takes them."""
-        suffix = self._suffix(layer, direction)
-        return Parameters(getattr(self, f"weight{suffix}"), getattr(self, f"bias{suffix}"))
+        weights, bias = names
+        return getattr(self, weights), getattr(self, bias), None
 
     def reset_parameters(self) -> None:
         """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
@@ -402,8 +383,7 @@ class Sequence(nn.Module):
         rows = input.shape[1:2] if batched else ()
         states = self._initial(input, hx, rows)
         starts = self._by_layer("reset_state", reset_state, rows)
-        one = partial(run, self.cell)
-        output, last = self._run(Steps(input, one, backward_in_time(one), reset, starts), states)
+        output, last = self._run(input, (run, run_backward), states, reset, starts)
         if not batched:
             return output.squeeze(1), tuple(state.squeeze(1) for state in last)
         return output.transpose(0, 1) if transposed else output, last
@@ -417,9 +397,7 @@ class Sequence(nn.Module):
         if sorted_indices is not None and hx is not None:
             states = [state.index_select(1, sorted_indices) for state in states]
         packed = Packed.of(batch_sizes)
-        one = partial(run, self.cell)
-        both = packed.forward(one), packed.backward(backward_in_time(one))
-        output, last = self._run(Steps(data, *both), states)
+        output, last = self._run(data, (packed.run, packed.run_backward), states)
         if unsorted_indices is not None:
             last = tuple(state.index_select(1, unsorted_indices) for state in last)
         return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), last
@@ -449,28 +427,27 @@ class Sequence(nn.Module):
             return (torch.cat(tuple(states)) if len(states) > 1 else states[0],)
         return torch.stack(tuple(states), 1).unbind()
 
-    def _run(self, steps: Steps, states: Sequence_[Tensor]) -> tuple[Tensor, States]:
-        """All layers, to the output and the last states."""
-        data, last = steps.data, []
+    def _run(
+        self,
+        data: Tensor,
+        runs: Runs,
+        states: Sequence_[Tensor],
+        reset: Tensor | None = None,
+        reset_state: Sequence_[Tensor] | None = None,
+    ) -> tuple[Tensor, States]:
+        """All layers over ``data``, to the output and the last states."""
+        last = []
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 data = F.dropout(data, self.dropout, self.training)
             outputs = []
             for direction in range(self._directions):
                 index = layer * self._directions + direction
-                start = None if steps.reset_state is None else steps.reset_state[index]
-                of = self._parameters_of(layer, direction)
-                arguments = Arguments(
-                    data,
-                    of.weights,
-                    of.bias,
-                    states[index],
-                    self.scalars,
-                    steps.reset,
-                    start,
-                    of.input_weights,
-                )
-                output, state = (steps.backward if direction else steps.forward)(arguments)
+                start = None if reset_state is None else reset_state[index]
+                weights, bias, input_weights = self._parameters_of(self._all_weights[index])
+                shared = states[index], self.scalars, reset, start
+                arguments = Arguments(data, weights, bias, *shared, input_weights)
+                output, state = runs[direction](self.cell, arguments)
                 outputs.append(output)
                 last.append(state)
             data = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]

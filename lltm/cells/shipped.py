@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
+from collections.abc import Sequence as Sequence_
 from typing import Any
 
 import torch
@@ -100,12 +100,6 @@ class _LikeTorch(Sequence):
         return self.cell.name.upper()
 
     @property
-    def _all_weights(self) -> list[list[str]]:
-        """Names of the parameters by layer and direction, which recipes for torch loop over."""
-        places = itertools.product(range(self.num_layers), range(self._directions))
-        return [list(self._shapes(0, self._suffix(*place))) for place in places]
-
-    @property
     def all_weights(self) -> list[list[nn.Parameter]]:
         """The parameters by layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._all_weights]
@@ -117,22 +111,9 @@ class _LikeTorch(Sequence):
     def flatten_parameters(self) -> None:
         """Nothing: torch's modules do this for cuDNN."""
 
-    def _add_parameters(
-        self,
-        layer: int,
-        direction: int,
-        features: int,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        for name, shape in self._shapes(features, self._suffix(layer, direction)).items():
-            parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-            self.register_parameter(name, parameter)
-
-    def _shapes(self, features: int, suffix: str) -> dict[str, tuple[int, ...]]:
-        """Of the parameters of one layer in one direction, by name."""
+    def _shapes(self, features: int, suffix: str) -> dict[str, tuple[int, ...] | None]:
         rows = self.cell.gates * self.state_size
-        shapes: dict[str, tuple[int, ...]] = {
+        shapes: dict[str, tuple[int, ...] | None] = {
             f"weight_ih{suffix}": (rows, features),
             f"weight_hh{suffix}": (rows, self.state_size),
         }
@@ -140,14 +121,11 @@ class _LikeTorch(Sequence):
             shapes |= {f"bias_ih{suffix}": (rows,), f"bias_hh{suffix}": (rows,)}
         return shapes
 
-    def _parameters_of(self, layer: int, direction: int) -> Parameters:
-        suffix = self._suffix(layer, direction)
-        hidden, inputs = getattr(self, f"weight_hh{suffix}"), getattr(self, f"weight_ih{suffix}")
-        bias = self._bias(suffix) if self.bias else None
-        return Parameters(hidden, bias, inputs)
+    def _parameters_of(self, names: Sequence_[str]) -> Parameters:
+        inputs, hidden, *biases = (getattr(self, name) for name in names)
+        return hidden, self._bias(*biases) if biases else None, inputs
 
-    def _bias(self, suffix: str) -> Tensor:
-        inputs, hidden = getattr(self, f"bias_ih{suffix}"), getattr(self, f"bias_hh{suffix}")
+    def _bias(self, inputs: Tensor, hidden: Tensor) -> Tensor:
         return torch.cat((inputs, hidden)) if self.cell.split else inputs + hidden
 
 
