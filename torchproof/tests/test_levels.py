@@ -50,7 +50,8 @@ def test_the_local_tier_runs_the_levels_below_the_processor(
 def test_a_level_that_is_the_processors_own_is_not_run_twice() -> None:
     reason = unavailable_reason(MATRIX.level("avx512"), PROCESSORS["Zen 4"])
     assert reason == (
-        "the level avx512 is all that AMD Zen 4 has: without amx_tile, the other rows ran at it"
+        "AMD Zen 4 has no amx_tile that the level avx512 would hold back: the rows at host ran at "
+        "that level"
     )
 
 

@@ -28,8 +28,8 @@ def unavailable_reason(level: Level | None, processor: Processor) -> str:
         return f"the level {level.name} needs {', '.join(missing)}, which {processor.title} lacks"
     if not any(name in processor.instruction_sets for name in level.above):
         return (
-            f"the level {level.name} is all that {processor.title} has: without "
-            f"{' or '.join(level.above)}, the other rows ran at it"
+            f"{processor.title} has no {' or '.join(level.above)} that the level {level.name} "
+            f"would hold back: the rows at host ran at that level"
         )
     return ""
 
