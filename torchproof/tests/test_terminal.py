@@ -72,6 +72,19 @@ def test_a_failure_is_one_line_in_a_narrow_log() -> None:
     assert f": {MESSAGE}\n" in output.getvalue()
 
 
+def test_a_row_that_tests_for_long_prints_how_far_it_is() -> None:
+    def say(quiet: float) -> Callable[[Console], None]:
+        def of(console: Console) -> None:
+            progress = Progress(console, quiet=quiet)
+            progress.phase("a row", "tests")
+            progress.share("a row", 43)
+
+        return of
+
+    assert "a row: tests 43 %" in printed(say(quiet=0.0))
+    assert "%" not in printed(say(quiet=60.0))
+
+
 def test_a_step_is_printed_as_it_is_named() -> None:
     def say(console: Console) -> None:
         Steps(console).say(MESSAGE, "red")

@@ -14,10 +14,15 @@ STYLES = {PASSED: "green", FAILED: "bold red", NOT_RUN: "yellow"}
 
 
 class Progress:
-    """A bar over all rows and a line for each row under way; safe to share between threads."""
+    """A bar over all rows and a line for each row under way; safe to share between threads.
 
-    def __init__(self, console: Console) -> None:
+    Elsewhere than in a terminal a row that is at its tests prints a line every `quiet` seconds.
+    """
+
+    def __init__(self, console: Console, *, quiet: float = 300.0) -> None:
         self._console = console
+        self._quiet = quiet
+        self._printed: dict[str, float] = {}
         self._bars = Bars(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
@@ -57,7 +62,19 @@ class Progress:
         else:
             self._bars.update(self._lines[name], advance=1, phase=phase)
         if not self._console.is_terminal:
-            self._console.print(f"{self._elapsed()} {name}: {phase}")
+            self._print(name, phase)
+
+    def share(self, name: str, percent: int) -> None:
+        """Of the tests of row `name` this many are done."""
+        if name in self._lines:
+            self._bars.update(self._lines[name], phase=f"tests {percent} %")
+        silent = time.monotonic() - self._printed.get(name, self._started)
+        if not self._console.is_terminal and silent >= self._quiet:
+            self._print(name, f"tests {percent} %")
+
+    def _print(self, name: str, at: str) -> None:
+        self._printed[name] = time.monotonic()
+        self._console.print(f"{self._elapsed()} {name}: {at}")
 
     def finished(self, result: Result) -> None:
         """A row has its result."""

@@ -32,6 +32,7 @@ from torchproof.rows.plan import Placed, Row
 from torchproof.rows.progress import Progress
 from torchproof.rows.results import FAILED, PASSED
 from torchproof.rows.single_flight import SingleFlight
+from torchproof.rows.watched import watched
 from torchproof.rows.wheel_builder import Artifact, Builder, Recipe, recipe
 
 INSTALL_LIMIT_S = 120.0
@@ -291,19 +292,24 @@ class RowRun:
         limit = self._limit(60.0 * suite.minutes)
         with self._timed("tests"):
             junit, oracle = self.work / "junit.xml", self.work / "oracle.json"
-            ended = self._pytest(
-                environment,
-                [str(ROOT / path) for path in suite.paths],
-                [*suite.arguments, f"--junitxml={junit}", XUNIT1, "-n", str(self.tools.workers)],
-                limit=limit,
-                env={"TORCHPROOF_ORACLE_JSON": str(oracle)},
-            )
+            workers = ["-n", str(self.tools.workers)]
+            with watched(self._log("tests"), self._tell_share):
+                ended = self._pytest(
+                    environment,
+                    [str(ROOT / path) for path in suite.paths],
+                    [*suite.arguments, f"--junitxml={junit}", XUNIT1, *workers],
+                    limit=limit,
+                    env={"TORCHPROOF_ORACLE_JSON": str(oracle)},
+                )
             tests = results.read_junit(junit)
             self._set(tests=tests, oracle=results.read_oracle(oracle))
             if not ended.ok:
                 raise RowFailed(self._explain_tests(ended, limit))
             if tests is None or tests.passed == 0:
                 raise RowFailed("no test passed, so nothing is proven")
+
+    def _tell_share(self, percent: int) -> None:
+        self.tools.progress.share(self.placed.row.id, percent)
 
     def _explain_tests(self, ended: CompletedCommand, limit: float) -> str:
         crash = FATAL.search(self._log("tests").read_text(encoding="utf-8", errors="replace"))
