@@ -14,6 +14,8 @@ import torch
 KNOWN = (
     # torch scripts some of its own functions, for forward mode.
     r"(Deprecation|Future)Warning: `torch\.jit\.script`",
+    # Of CPython 3.13.0 itself, whatever is compiled there.
+    r"RuntimeWarning: Guards may run slower on Python 3\.13\.0\.",
 )
 
 
