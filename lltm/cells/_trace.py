@@ -18,6 +18,7 @@ from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 
 aten = torch.ops.aten
+_EXACT_INTEGERS = 2.0**53
 
 
 # Scalars ----------------------------------------------------------------------------------------
@@ -50,7 +51,9 @@ class Scalars:
             return 'Scalar(__builtin_nan(""))'
         if math.isinf(value):
             return f"Scalar({'-' if value < 0 else ''}__builtin_inf())"
-        return f"Scalar({int(value) if float(value).is_integer() else repr(float(value))})"
+        # An integer that C++ has a literal for, or it would be cut off without a word.
+        whole = float(value).is_integer() and abs(value) < _EXACT_INTEGERS
+        return f"Scalar({int(value) if whole else repr(float(value))})"
 
 
 def _refusal(what_happens: str) -> Callable[..., Any]:
@@ -200,11 +203,16 @@ class Formula:
 
 
 class _Builder:
-    """Turns a traced graph's nodes into values; equal ones become one."""
+    """Turns a traced graph's nodes into values; equal ones become one.
 
-    def __init__(self, definition: Definition, scalars: Scalars) -> None:
-        self.where = where_defined(definition.step)
+    ``rounded``: whether numbers are as torch has them where it computes in float32, its default,
+    what is made of numbers and masks alone.
+    """
+
+    def __init__(self, where: str, scalars: Scalars, rounded: bool) -> None:
+        self.where = where
         self.scalars = scalars
+        self.rounded = rounded
         self.values: dict[str, Value] = {}
         self.names: dict[Any, str] = {}  # of a node's value
         self.known: dict[str, str] = {}  # name by text
@@ -260,16 +268,23 @@ class _Builder:
             else:
                 value = node.kwargs.get(argument.name, argument.default_value)
             wants_mask = _operations.takes_mask(node.target, argument.name)
-            found[argument.name] = self._text(value, wants_mask)
+            found[argument.name] = self._text(value, wants_mask, _computed_in(node))
         return found
 
-    def _text(self, value: Any, wants_mask: bool) -> Any:
+    def _text(self, value: Any, wants_mask: bool, dtype: torch.dtype) -> Any:
         if isinstance(value, torch.fx.Node):
             name = self.names[value]
             return _operations.as_wanted(name, self.values[name].is_mask, wants_mask)
         if isinstance(value, numbers.Real) and not isinstance(value, bool):
-            return self.scalars.text_of(float(value))
+            return self._number(float(value), dtype)
         return value
+
+    def _number(self, value: float, dtype: torch.dtype) -> str:
+        if not self.rounded or dtype is not torch.float32:
+            return self.scalars.text_of(value)
+        if value in self.scalars.texts:
+            return f"Scalar(static_cast<float>({self.scalars.texts[value]}))"
+        return self.scalars.text_of(torch.tensor(value, dtype=dtype).item())
 
     @staticmethod
     def _is_times_one(target: Any, arguments: dict[str, Any]) -> bool:
@@ -298,6 +313,12 @@ def _dtype(node: Any) -> torch.dtype:
     return first.dtype
 
 
+def _computed_in(node: Any) -> torch.dtype:
+    """The dtype of a node's value, or of what is compared."""
+    dtype, operands = _dtype(node), node.all_input_nodes
+    return _dtype(operands[0]) if dtype == torch.bool and operands else dtype
+
+
 def _mentions(text: str, name: str) -> bool:
     """Whether a text has a name in it, as a whole word."""
     start = text.find(name)
@@ -319,7 +340,8 @@ def trace(definition: Definition) -> Formula:
         StepError: an operation of the derivative has no text in C++, or a scalar decides what the
             step does.
     """
-    formula = _trace(definition, NEAR)
+    traced = _trace(definition, NEAR)
+    formula = traced.formula()
     if not _is_the_formula(formula, definition, OTHER_SCALARS):
         raise StepError(
             f"{where_defined(definition.step)}: a scalar of the step is used in a way that cannot "
@@ -330,17 +352,32 @@ def trace(definition: Definition) -> Formula:
             f"{where_defined(definition.step)}: the step depends on the shape or dtype of its "
             f"tensors, and its kernels are the same for all; use a number, or a keyword argument"
         )
-    return formula
+    return traced.formula(rounded=True)
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A graph, and what its numbers stand for."""
+
+    definition: Definition
+    scalars: Scalars
+    graph: Any
+
+    def formula(self, *, rounded: bool = False) -> Formula:
+        builder = _Builder(where_defined(self.definition.step), self.scalars, rounded)
+        return _formula(
+            self.graph, builder, self.definition.pre_activations, self.definition.states
+        )
 
 
 def _is_the_formula(formula: Formula, definition: Definition, probe: Probe) -> bool:
     try:
-        return _trace(definition, probe) == formula
+        return _trace(definition, probe).formula() == formula
     except (ArithmeticError, ValueError):  # of math.log, of a negative number
         return False
 
 
-def _trace(definition: Definition, probe: Probe) -> Formula:
+def _trace(definition: Definition, probe: Probe) -> _Traced:
     scalars, values = probe.scalars(definition)
     pre, states = definition.pre_activations, definition.states
 
@@ -356,8 +393,7 @@ def _trace(definition: Definition, probe: Probe) -> Formula:
         torch.rand(probe.elements, generator=generator, dtype=probe.dtype)
         for _ in range(pre + 2 * states)
     ]
-    builder = _Builder(definition, scalars)
-    return _formula(_graph(joint, tensors, builder.where), builder, pre, states)
+    return _Traced(definition, scalars, _graph(joint, tensors, where_defined(definition.step)))
 
 
 def _graph(joint: Callable[..., Any], tensors: Sequence[Tensor], where: str) -> Any:

@@ -253,6 +253,32 @@ def test_every_operation(tmp_path: Path) -> None:
     assert_computes(compiled, 0, drawn(definition, 400, 1.5))
 
 
+@pytest.mark.parametrize("number", [1e19, -1e30, 2.0**53 + 2, 2.0**64, 3e38, -3e-310])
+def test_numbers_of_any_size(number: float, tmp_path: Path) -> None:
+    """An integer of C++ has 64 bits, and the compiler is told to warn of nothing."""
+
+    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        (a,), (h,) = z, state
+        return number * a + h, torch.where(a > 0, a, number)
+
+    definition = cells.define(lambda z, state: step(z, state[:1]), gates=1, states=2)
+    assert_computes(Compiled.of([definition], tmp_path), 0, drawn(definition, 20, 1.0))
+
+
+def test_numbers_are_those_of_torchs_default_dtype_where_it_has_them(tmp_path: Path) -> None:
+    """torch computes in float32 what is made of numbers and masks alone."""
+
+    def step(z: Sequence[Tensor], state: Sequence[Tensor], *, rate: float = 0.3) -> Tensor:
+        (a, b), (h,) = z, state
+        chosen = torch.where(a > 0, 0.1, 0.7) * a + torch.where(b > 0, rate, 2 - rate) * b
+        spikes = (h > 0).float() * 0.1 * b + (1 - (a > b).float()) * h
+        equal = torch.where(torch.where(a > 0, 0.1, 0.7) > 0.1, a, b)  # 0.1 is not more than itself
+        return chosen + spikes + equal + torch.where(a > 0, a, 0.1) * (b + 0.7)
+
+    definition = cells.define(step, gates=2, states=1)
+    assert_computes(Compiled.of([definition], tmp_path), 0, drawn(definition, 100, 1.0))
+
+
 def test_scalars_are_computed_with(tmp_path: Path) -> None:
     def step(z: Sequence[Tensor], state: Sequence[Tensor], *, rate: float = 0.7) -> Tensor:
         (a,), (h,) = z, state
