@@ -401,7 +401,9 @@ def _graph(joint: Callable[..., Any], tensors: Sequence[Tensor], where: str) -> 
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - imports half of torch
 
     try:
-        traced = make_fx(joint)(*tensors)
+        # The search for NaN, of anomaly mode, takes values, which a trace does not have.
+        with torch.autograd.set_detect_anomaly(torch.is_anomaly_enabled(), check_nan=False):
+            traced = make_fx(joint)(*tensors)
     except RuntimeError as error:
         raise StepError(f"{where}: torch.func cannot differentiate it: {error}") from error
     # Apart, as torch does not functionalize the torch.autograd.Function that a step may call.

@@ -184,6 +184,18 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert subprocess.run(command, cwd=tmp_path, timeout=120, check=False).returncode == 0
 
 
+def test_a_step_is_traced_in_anomaly_mode() -> None:
+    """Which holds for all threads, and looks for NaN where a trace has no values."""
+
+    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> Tensor:
+        return torch.tanh(z[0]) * torch.sigmoid(state[0])
+
+    with torch.autograd.set_detect_anomaly(True):
+        cells.define(step, gates=1, states=1)
+        assert torch.is_anomaly_enabled()
+        assert torch.is_anomaly_check_nan_enabled()
+
+
 def test_the_order_of_statements_does_not_name_the_ops() -> None:
     """Torch 2.14 traces the comparison of the sLSTM before what it is multiplied with."""
     made = functor(formulas.SLSTM)
