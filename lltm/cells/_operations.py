@@ -234,6 +234,7 @@ TABLE: dict[Any, Text] = {
 
 DERIVATIVES_ONLY = {
     aten.empty_like.default,  # torch fills it
+    aten.sgn.default,  # whose own derivative makes zeros of another shape; torch.sign has one
     *(operation for operation in TABLE if operation.name().endswith("_backward")),
 }
 

@@ -103,6 +103,10 @@ def unknown(z, state):
     return (torch.special.i0(z[0]),)
 
 
+def complex_sign(z, state):
+    return (torch.sgn(z[0]) * z[0],)
+
+
 @pytest.mark.parametrize(
     ("step", "line", "message"),
     [
@@ -113,6 +117,7 @@ def unknown(z, state):
         (draws, 1, "uses"),
         (widens, 1, "uses unsqueeze"),
         (unknown, 1, "uses i0, which"),
+        (complex_sign, 1, "uses sgn, which"),
     ],
 )
 def test_a_step_that_is_no_kernel_is_refused_with_its_line(step, line, message) -> None:
