@@ -43,8 +43,8 @@ def check_size(name: str, value: object, least: int = 1) -> None:
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise TypeError for what is no real number."""
-    if not isinstance(value, numbers.Real):
+    """Raise TypeError for what is no real number; True and False are meant for another argument."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a float, got {type(value).__name__}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,7 +91,7 @@ class Definition:
                 has = ", ".join(known) if known else "none"
                 raise TypeError(f"{self.name} has no scalar {name!r}; it has: {has}")
             contract.check_number(name, value)
-            if not math.isfinite(value):
+            if not -contract.FLOAT64_MAX <= value <= contract.FLOAT64_MAX:  # nan compares false
                 raise ValueError(f"{name} must be finite, got {value}")
         return tuple(float(given.get(name, default)) for name, default in known.items())
 

@@ -36,6 +36,7 @@ class SLSTM(Sequence):
     def __init__(
         self, input_features: int, state_size: int, *args: Any, heads: int = 1, **options: Any
     ) -> None:
+        contract.check_size("heads", heads)
         cell = dataclasses.replace(formulas.SLSTM, heads=heads)
         super().__init__(cell, input_features, state_size, *args, **options)
 
