@@ -24,6 +24,21 @@ def decaying(z, state, *, rate=0.5):
 DECAYING = cells.define(decaying, gates=1, states=1)
 NUMBER = 3
 """
+OF_A_DATACLASS = """
+from __future__ import annotations
+import dataclasses
+import torch
+from lltm import cells
+
+@dataclasses.dataclass(frozen=True)
+class Decaying:
+    rate: float = 0.5
+
+    def __call__(self, z, state):
+        return self.rate * state[0] + torch.tanh(z[0])
+
+DECAYING = cells.define(Decaying(), gates=1, states=1)
+"""
 USE = """
 import torch
 from decaying import DECAYING
@@ -87,6 +102,8 @@ def test_a_wheel_passes_the_audit_and_runs_without_a_compiler(source: Path) -> N
         ("mine.txt:DECAYING", "mine.txt must be a Python file, with the suffix .py"),
         ("mine.py:NUMBER", "must be what lltm.cells.define() returns, got int; cells there: DEC"),
         ("mine.py:OTHER", "must be what lltm.cells.define() returns, got NoneType"),
+        ("broken.py:DECAYING", "broken.py fails: SyntaxError: '(' was never closed (broken.py"),
+        ("needs.py:DECAYING", "needs.py fails: ModuleNotFoundError: No module named 'nothing'"),
     ],
 )
 def test_what_is_no_cell_is_named(
@@ -97,10 +114,34 @@ def test_what_is_no_cell_is_named(
     message: str,
 ) -> None:
     monkeypatch.chdir(source.parent)
-    Path("mine.txt").write_text(STEP, encoding="utf-8")
+    for name, text in {
+        "mine.txt": STEP,
+        "broken.py": "x = (",
+        "needs.py": "import nothing",
+    }.items():
+        Path(name).write_text(text, encoding="utf-8")
     assert main(["build", target, "--out", "out"]) == 1
     assert message in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("version", ["one", "1.0/../x", "1.0 ", "v1.0", "1.0-1", ""])
+def test_what_is_no_version_is_named(
+    source: Path, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    """pip would refuse the wheel's name, or the wheel be written elsewhere."""
+    out = source.parent / "out"
+    target = f"{source}:DECAYING"
+    assert main(["build", target, "--out", str(out), f"--version={version}"]) == 1
+    message = f"such as 1.2.0 or 1.2.0rc1, got {version!r}"
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_file_may_hold_a_dataclass(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source.write_text(OF_A_DATACLASS, encoding="utf-8")
+    assert main(["functor", f"{source}:DECAYING"]) == 0
+    assert "Math::tanh" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["LLTM", "TORCH", "RANDOM", "LAMBDA"])

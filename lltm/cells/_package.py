@@ -22,6 +22,7 @@ from lltm import _compile, jit
 from lltm._version import __version__
 from lltm.cells import _cuda
 from lltm.cells._definition import Definition
+from lltm.cells._errors import StepError
 from lltm.cells._functor import functor
 from lltm.cells._kernels import BINDING, HEADER, functor_flags
 
@@ -34,6 +35,9 @@ SOURCES = (
 )
 LINUX_LINK_FLAGS = (
     *("-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--as-needed", "-Wl,--strip-all"),
+)
+_VERSION = re.compile(  # in the normal form of PEP 440, without an epoch
+    r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
 )
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """Of every file in the wheel: the same sources give the same bytes."""
@@ -73,7 +77,7 @@ def cell_of(target: str) -> Definition:
     """The cell that ``FILE.py:NAME`` names.
 
     Raises:
-        PackageError: there is no such file, or no cell of that name in it.
+        PackageError: there is no such file, it fails, or no cell of that name is in it.
     """
     file, _, name = target.rpartition(":")
     source = Path(file)
@@ -85,7 +89,13 @@ def cell_of(target: str) -> Definition:
     if spec is None or spec.loader is None:
         raise PackageError(f"{source} must be a Python file, with the suffix .py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # dataclasses look there for what their annotations name
+    try:
+        spec.loader.exec_module(module)
+    except StepError:
+        raise
+    except Exception as error:
+        raise PackageError(f"{source} fails: {type(error).__name__}: {error}") from error
     cell = getattr(module, name, None)
     if not isinstance(cell, Definition):
         has = [each for each, value in vars(module).items() if isinstance(value, Definition)]
@@ -125,8 +135,13 @@ class Package:
 
         Raises:
             PackageError: there is no such file, no cell of that name in it, no such GPU, or no
-                package can have that name.
+                package can have that name or version.
         """
+        if not _VERSION.fullmatch(release):
+            raise PackageError(
+                f"--version must be a version as Python's packages have it, such as 1.2.0 or "
+                f"1.2.0rc1, got {release!r}"
+            )
         cell = cell_of(target)
         file, _, name = target.rpartition(":")
         if _is_taken(name.lower()):
