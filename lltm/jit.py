@@ -70,7 +70,7 @@ def source_directory() -> Path:
 def cache_directory() -> Path:
     """Where torch keeps what it builds: ``TORCH_EXTENSIONS_DIR``, else a folder of the user's."""
     chosen = os.environ.get("TORCH_EXTENSIONS_DIR")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "torch_extensions"
+    return Path(chosen).absolute() if chosen else Path.home() / ".cache" / "torch_extensions"
 
 
 def processor() -> str:

@@ -294,5 +294,6 @@ def functor_flags(made: Functor, header: Path) -> list[str]:
         "-DLLTM_ONLY_SEQUENCES",
         f"-DLLTM_NAMESPACE={made.namespace}",
         f"-DLLTM_CELL={made.struct}",
-        f'-DLLTM_CELL_HEADER="{header}"',
+        f"-I{header.parent}",  # whose characters may have a meaning in a string of C++
+        f'-DLLTM_CELL_HEADER="{header.name}"',
     ]

@@ -113,6 +113,13 @@ def test_processes_that_start_together_compile_once(copy: InstalledCopy, tmp_pat
 
 
 @pytest.mark.usefixtures("compiler")
+def test_the_cache_may_be_named_from_the_working_directory(copy: InstalledCopy) -> None:
+    out, _ = called(copy, TORCH_EXTENSIONS_DIR='a "folder" here')
+    assert out == "True True"
+    assert list((copy.site / 'a "folder" here').glob("*/*.so"))
+
+
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("name", ["<lambda>", "_", "lltm"])
 def test_a_step_may_have_any_name(name: str) -> None:
     """In C++ too, where a name without letters was that of something else."""
