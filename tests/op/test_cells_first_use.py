@@ -30,6 +30,21 @@ for a, e in zip(ours(x), theirs(x), strict=True):
 print(cells.prepare(ours.cell), cells.prepare(ours.cell))
 """
 
+EXPORTING = """
+import torch
+from lltm import cells
+torch.manual_seed(0)
+gru, x = cells.GRU(3, 5), torch.randn(4, 2, 3)
+torch.export.save(torch.export.export(gru, (x,)), "gru.pt2")
+torch.save((x, gru(x)[0].detach()), "expected.pt")
+"""
+LOADING = """
+import torch
+from lltm import cells
+cells.prepare(cells.formulas.GRU)
+x, expected = torch.load("expected.pt")
+torch.testing.assert_close(torch.export.load("gru.pt2").module()(x)[0], expected)
+"""
 CARRIED = """
 import torch
 from lltm import cells
@@ -117,6 +132,13 @@ def test_the_cache_may_be_named_from_the_working_directory(copy: InstalledCopy) 
     out, _ = called(copy, TORCH_EXTENSIONS_DIR='a "folder" here')
     assert out == "True True"
     assert list((copy.site / 'a "folder" here').glob("*/*.so"))
+
+
+@pytest.mark.usefixtures("compiler")
+def test_what_one_process_exports_another_loads(copy: InstalledCopy) -> None:
+    """Once the cell's ops are registered there, of which the file has the names alone."""
+    called(copy, EXPORTING)
+    called(copy, LOADING)
 
 
 @pytest.mark.usefixtures("compiler")
