@@ -104,6 +104,43 @@ def test_a_library_without_python_is_no_fault_of_a_wheel_that_has_a_module_too(
     assert "python-tag" not in {result.rule for result in found["op/op.so"].failed}
 
 
+def platforms(artifact: Path) -> list[str]:
+    """What the rule of a wheel's platform says of each library."""
+    libraries = audit(artifact).libraries
+    return [f.status for each in libraries for f in each.findings if f.rule == "platform-tag"]
+
+
+def test_a_wheel_may_serve_a_platform_with_each_of_its_libraries(library: Path) -> None:
+    image = bytearray(library.read_bytes())
+    image[18:20] = (183).to_bytes(2, "little")  # e_machine: EM_AARCH64
+    built = wheel(library, "op-1.0-py3-none-linux_x86_64.linux_aarch64.whl")
+    assert platforms(built) == ["failed"]
+    with zipfile.ZipFile(built, "a") as archive:
+        archive.writestr("op/other.so", bytes(image))
+    assert platforms(built) == ["passed", "passed"]
+    assert platforms(built.rename(library.parent / "op-1.0-py3-none-linux_aarch64.whl")) == [
+        "failed",
+        "passed",
+    ]
+
+
+@pytest.mark.parametrize("soname", ["libc.musl-x86_64.so.1", "libc.so"])  # Alpine's, musl's own
+def test_a_library_of_musl_is_for_musllinux(toolchain: Toolchain, soname: str) -> None:
+    musl = toolchain.stub(soname, ["only_in_musl"])
+    source = 'extern "C" int only_in_musl();\nstatic int used = only_in_musl();\n'
+    library = toolchain.library("op.so", source, "-nostdlib", str(musl))
+    assert platforms(wheel(library, "op-1.0-py3-none-musllinux_1_2_x86_64.whl")) == ["passed"]
+    assert platforms(wheel(library, "op-1.0-py3-none-manylinux_2_28_x86_64.whl")) == ["failed"]
+
+
+def test_one_elf_machine_is_both_of_the_32_bit_arms(library: Path) -> None:
+    image = bytearray(library.read_bytes())
+    image[18:20] = (40).to_bytes(2, "little")  # e_machine: EM_ARM
+    library.write_bytes(image)
+    assert platforms(wheel(library, "op-1.0-py3-none-linux_armv6l.whl")) == ["passed"]
+    assert platforms(wheel(library, "op-1.0-py3-none-linux_armv7l.whl")) == ["passed"]
+
+
 def test_a_library_that_cannot_be_read_is_named_beside_the_others(
     library: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

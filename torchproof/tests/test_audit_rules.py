@@ -99,6 +99,12 @@ BINARIES = (
     Binary("python-tag", tag="py3-none-manylinux_2_41_x86_64"),
     # A tag for one CPython, which no library of the wheel needs.
     Binary("python-tag", clean=NO_PYTHON, tag="cp311-cp311-manylinux_2_41_x86_64"),
+    Binary("platform-tag", tag="cp310-abi3-linux_aarch64"),
+    Binary("platform-tag", tag="cp310-abi3-manylinux_2_41_aarch64"),
+    Binary("platform-tag", tag="cp310-abi3-manylinux_2_41_x86_64.manylinux_2_41_aarch64"),
+    Binary("platform-tag", tag="cp310-abi3-musllinux_1_2_x86_64"),
+    Binary("platform-tag", tag="cp310-abi3-win_amd64"),
+    Binary("platform-tag", tag="cp310-abi3-any"),
     Binary("glibc", strange=("libm.so.6", "GLIBC_2.99"), tag=LINUX, against=False),
     Binary("glibcxx", strange=("libstdc++.so.6", "GLIBCXX_3.4.99"), tag=LINUX, against=False),
     Binary("cxxabi", strange=("libstdc++.so.6", "CXXABI_1.3.99"), tag=LINUX, against=False),

@@ -1,9 +1,12 @@
-"""Which system it can load on: symbol versions, linked libraries, search path."""
+"""Which system it can load on: platform, symbol versions, linked libraries, search path."""
+
+import re
 
 from packaging.version import Version
 
 from torchproof.audit import manylinux as policies
 from torchproof.audit.artifact import is_torch_library
+from torchproof.audit.elf import Elf
 from torchproof.audit.outcome import (
     Outcome,
     Subject,
@@ -20,6 +23,44 @@ from torchproof.audit.symbols import brief
 CUDA_LIBRARIES = ("libcudart.so.*", "libcu*.so.*", "libnv*.so.*", "libnccl.so.*")
 LOADER = ("ld-linux*.so.*",)
 ORIGINS = ("$ORIGIN", "${ORIGIN}")
+LINUX_TAG = re.compile(r"(?P<system>linux|manylinux|musllinux)(?:\d+|_\d+_\d+)?_(?P<machine>.+)")
+ONE_MACHINE = {"armv6l": "armv7l"}  # in the header of an ELF file
+C_LIBRARIES = {"glibc": "manylinux", "musl": "musllinux"}
+
+
+def _c_library(elf: Elf) -> str:
+    """The C library it is linked with: "glibc", "musl", or nothing where it has neither."""
+    if "libc.so.6" in elf.needed:
+        return "glibc"
+    musl = any(name == "libc.so" or name.startswith("libc.musl-") for name in elf.needed)
+    return "musl" if musl else ""
+
+
+def _serves(elf: Elf, platform: str) -> bool:
+    """Whether a library is for the machine and the C library of a platform tag."""
+    tag = LINUX_TAG.fullmatch(platform)
+    if not tag or ONE_MACHINE.get(tag["machine"], tag["machine"]) != elf.machine:
+        return False
+    return tag["system"] in {"linux", C_LIBRARIES.get(_c_library(elf), tag["system"])}
+
+
+def _platforms(subject: Subject) -> set[str]:
+    """The platforms that it is declared for; a wheel's tags have them."""
+    declared = subject.policy.platform
+    return {declared} if declared else {tag.platform for tag in subject.artifact.tags}
+
+
+def platform_tag(subject: Subject) -> Outcome:
+    """Each platform a wheel is tagged with has its library, and each library its platform."""
+    elf, claims = subject.elf, _platforms(subject)
+    found = ", ".join(filter(None, (elf.machine, _c_library(elf))))
+    if not claims:
+        return not_run(found, "no platform is claimed")
+    libraries = [elf, *(other for other, _ in subject.others)]
+    wrong = {claim for claim in claims if not any(_serves(each, claim) for each in libraries)}
+    if not any(_serves(elf, claim) for claim in claims):
+        wrong = claims
+    return judged(not wrong, found, listed(sorted(wrong or claims)))
 
 
 def _ceiling(needs: str | None, ceiling: str | None, name: str) -> Outcome:
@@ -54,16 +95,15 @@ def symbol_versions(subject: Subject) -> Outcome:
 
 def manylinux(subject: Subject) -> Outcome:
     """The platform a wheel is tagged with is one it loads on."""
-    found = subject.facts.manylinux
-    tagged = {tag.platform for tag in subject.artifact.tags if "linux" in tag.platform}
-    claims = {subject.policy.platform} if subject.policy.platform else tagged
-    claims = {claim for claim in claims if not claim.startswith("linux_")}
+    found, elf = subject.facts.manylinux, subject.elf
+    manylinux_tags = {claim for claim in _platforms(subject) if claim.startswith("manylinux")}
+    claims = {claim for claim in manylinux_tags if _serves(elf, claim)}
     if not claims:
-        return not_run(found, "no manylinux tag is claimed")
-    strange = [claim for claim in claims if not policies.known(subject.elf.machine, claim)]
+        return not_run(found, f"no manylinux tag for {elf.machine} is claimed")
+    strange = [claim for claim in claims if not policies.known(elf.machine, claim)]
     if strange:
         return not_run(found, f"auditwheel knows no policy {listed(strange)}")
-    holds = all(policies.satisfies(subject.elf.machine, found, claim) for claim in claims)
+    holds = all(policies.satisfies(elf.machine, found, claim) for claim in claims)
     return judged(holds, found, ", ".join(sorted(claims)))
 
 
