@@ -137,6 +137,61 @@ def test_a_search_path_begins_where_the_library_is(toolchain: Toolchain, origin:
     assert "rpath" not in audit(library).failed_rules()
 
 
+@pytest.mark.parametrize(
+    ("rpath", "reached"),
+    [(None, False), ("$ORIGIN", False), ("$ORIGIN/nowhere", False), ("$ORIGIN/lib", True)],
+)
+def test_a_library_of_the_package_is_found_where_a_search_path_leads(
+    toolchain: Toolchain, rpath: str | None, reached: bool
+) -> None:
+    torch = stub_torch(toolchain)
+    libtorch = str(torch / "lib" / "libtorch_cpu.so")
+    helper = str(toolchain.stub("package/lib/libhelper.so", ["helper"]))
+    flags = [f"-Wl,-rpath,{rpath}"] if rpath else []
+    source = CALL.format("helper") + CALL.format(THERE)
+    library = toolchain.library("package/ext.so", source, helper, libtorch, *flags)
+    (ext, _) = audit(library.parent, None, [torch]).libraries
+    (verdict,), message = ext.verdicts, loaded(library, torch)
+    if reached:
+        assert (verdict.outcome, message) == ("loads", None)
+    else:
+        assert verdict.outcome == "fails"
+        assert verdict.reason == (
+            "ext.so has no search path to libhelper.so, in $ORIGIN/lib: it loads only after"
+            " something else has loaded that"
+        )
+        assert message is not None
+        assert "libhelper.so: cannot open shared object file" in message
+
+
+@pytest.mark.parametrize(
+    ("tags", "named", "reached"),
+    [
+        ("--disable-new-dtags", False, True),  # RPATH is for what its libraries need, too
+        ("--enable-new-dtags", False, False),  # RUNPATH is not
+        ("--enable-new-dtags", True, True),  # but finds what the library needs itself
+    ],
+)
+def test_what_a_library_of_the_package_needs_is_searched_as_the_loader_does(
+    toolchain: Toolchain, tags: str, named: bool, reached: bool
+) -> None:
+    torch = stub_torch(toolchain)
+    inner = str(toolchain.stub("package/lib/libinner.so", ["inner"]))
+    outer = str(toolchain.library("package/lib/libouter.so", CALL.format("inner"), inner))
+    source = CALL.format("call_inner") + CALL.format(THERE) + (CALL.format("inner") * named)
+    path = f"-Wl,{tags},-rpath,$ORIGIN/lib"
+    libraries = (outer, *([inner] if named else []), str(torch / "lib" / "libtorch_cpu.so"))
+    library = toolchain.library("package/ext.so", source, *libraries, path)
+    (ext, *_) = audit(library.parent, None, [torch]).libraries
+    (verdict,), message = ext.verdicts, loaded(library, torch)
+    if reached:
+        assert (verdict.outcome, message) == ("loads", None)
+    else:
+        assert "libouter.so has no search path to libinner.so, in $ORIGIN:" in verdict.reason
+        assert message is not None
+        assert "libinner.so: cannot open shared object file" in message
+
+
 NATIVE = """
 namespace c10 { int current_device(); }
 extern "C" int device() { return c10::current_device(); }

@@ -291,6 +291,22 @@ def test_a_library_that_does_not_load_is_explained(
     assert "decay.so: fails" in capsys.readouterr().out
 
 
+def test_a_library_of_the_package_that_is_out_of_reach_is_explained(
+    toolchain: Toolchain, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core = str(site / "torch" / "lib" / "libtorch_cpu.so")
+    helper = str(toolchain.stub("decay/lib/libhelper.so", ["helper"]))
+    source = CALL.format(THERE) + CALL.format("helper")
+    toolchain.library("decay/_C.so", source, core, helper)
+    found = answer(capsys, site, str(toolchain.folder / "decay"), code=1)["libraries"]
+    (diagnosis,) = (each["diagnosis"] for each in found if each["diagnosis"])
+    assert diagnosis["rule"] == "rpath"
+    assert "_C.so needs libhelper.so, which is in the same package" in diagnosis["cause"]
+    assert "patchelf --set-rpath '$ORIGIN/lib' FILE" in [
+        fix["command"] for fix in diagnosis["fixes"]
+    ]
+
+
 def test_a_missing_library_and_a_version_of_the_system_are_explained(
     toolchain: Toolchain, site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,9 +3,12 @@
 A library that Python opens finds a symbol in the interpreter, then in itself and the libraries it
 names, breadth first. `import torch` has loaded most of torch's libraries by then, so a NEEDED entry
 that names one of those is found by name alone; the others are out of its reach, though they are in
-the same folder. The names of CPython's C API are taken as given.
+the same folder. So is a library of the same package to which no search path leads: a package may
+load it first, which no file but its Python shows, so the verdict on the other is that it fails, and
+says when it loads. The names of CPython's C API are taken as given.
 """
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -32,7 +35,7 @@ class Verdict:
     """What happens when a library is loaded into one torch; `reason` is one sentence.
 
     `missing` holds every symbol, version or library that is not there, in the order in which the
-    loader complains.
+    loader complains; a library of the package that is out of reach is in `reason` alone.
     """
 
     torch: str
@@ -53,14 +56,18 @@ def resolve(
     def verdict(outcome: Outcome, reason: str, missing: Iterable[str] = ()) -> Verdict:
         return Verdict(torch.version, str(torch.path), outcome, reason, tuple(missing))
 
-    search = Search(_loaded(torch.path), tuple(_places(elf, torch, siblings)), elf.machine)
+    search = Search(_loaded(torch.path), tuple(_system_folders(torch)), elf.machine)
     core = torch.path / "lib" / "libtorch_cpu.so"
     if core.is_file() and (own := read_provider(core)) and own.machine != elf.machine:
         return verdict("fails", f"it is for {elf.machine}, this torch for {own.machine}")
-    found = {name: search.find(name) for name in elf.needed}
-    lost = [name for name, provider in found.items() if provider is None]
+    found, lost = search.everything(elf)
     if lost:
-        return verdict("fails", f"the library {lost[0]} is not there", lost)
+        beside = {path.name: path for path in siblings}
+        name, needing = next(iter(lost.items()))
+        if name in beside:
+            return verdict("fails", _out_of_reach(beside[name], needing))
+        absent = [each for each in lost if each not in beside]
+        return verdict("fails", f"the library {name} is not there", absent)
     versions = [
         f"{need.version} of {need.library}"
         for need in elf.versions
@@ -69,7 +76,7 @@ def resolve(
     ]
     if versions:
         return verdict("fails", f"{versions[0]} is too new for this system", versions)
-    missing = _missing(elf, [p for p in found.values() if p], search)
+    missing = _missing(elf, found.values())
     if missing:
         return verdict("fails", f"undefined symbol: {symbols.brief(missing[0])}", missing)
     reason = danger(facts, torch, built_on)
@@ -94,13 +101,34 @@ class Search:
     """Where the loader finds a library: by its name where it is loaded, else in folders."""
 
     loaded: dict[str, Path]
-    folders: tuple[Path, ...]
+    system: tuple[Path, ...]
     machine: str
 
-    def find(self, name: str) -> Provider | None:
+    def find(self, name: str, folders: Iterable[Path]) -> Provider | None:
         """The library of that name, for that machine."""
-        folders = (self.loaded[name].parent, *self.folders) if name in self.loaded else self.folders
-        return find_library(name, folders, self.machine)
+        first = [self.loaded[name].parent] if name in self.loaded else []
+        return find_library(name, (*first, *folders, *self.system), self.machine)
+
+    def everything(self, elf: Elf) -> tuple[dict[str, Provider], dict[str, Path]]:
+        """All that a library brings along, by name, and of what is not found, which needs it.
+
+        RPATH is for what its libraries need, too; RUNPATH is not, and stands in its place.
+        """
+        found: dict[str, Provider] = {}
+        lost: dict[str, Path] = {}
+        queue: deque[tuple[Elf | Provider, tuple[Path, ...]]] = deque([(elf, ())])
+        while queue:
+            library, inherited = queue.popleft()
+            rpath = (*_folders(library.rpath, library.path), *inherited)
+            folders = tuple(_folders(library.runpath, library.path)) or rpath
+            for name in library.needed:
+                provider = None if name in found else self.find(name, folders)
+                if provider:
+                    found[name] = provider
+                    queue.append((provider, rpath))
+                elif name not in found and library.path not in self.loaded.values():
+                    lost.setdefault(name, library.path)
+        return found, lost
 
 
 @cache
@@ -121,12 +149,23 @@ def _loaded(torch: Path) -> dict[str, Path]:
     return found
 
 
-def _places(elf: Elf, torch: Torch, siblings: Iterable[Path]) -> Iterator[Path]:
-    """The folders in which the loader looks, in order: the rpath, the system's."""
-    for entry in elf.search_path:
-        origin = str(elf.path.parent)
+def _folders(search_path: Iterable[str], library: Path) -> Iterator[Path]:
+    """A library's search path as folders."""
+    origin = str(library.parent)
+    for entry in search_path:
         yield Path(entry.replace("$ORIGIN", origin).replace("${ORIGIN}", origin))
-    yield from dict.fromkeys(sibling.parent for sibling in siblings)
+
+
+def _out_of_reach(sibling: Path, needing: Path) -> str:
+    folder = Path("$ORIGIN", os.path.relpath(sibling.parent, needing.parent))
+    return (
+        f"{needing.name} has no search path to {sibling.name}, in {folder}: it loads only after"
+        " something else has loaded that"
+    )
+
+
+def _system_folders(torch: Torch) -> Iterator[Path]:
+    """The folders in which the loader looks where no search path leads, in order."""
     prefix = torch.path.parents[3]
     if (prefix / "conda-meta").is_dir():
         yield prefix / "lib"
@@ -134,21 +173,14 @@ def _places(elf: Elf, torch: Torch, siblings: Iterable[Path]) -> Iterator[Path]:
     yield from library_folders()
 
 
-def _missing(elf: Elf, providers: list[Provider], search: Search) -> list[str]:
+def _missing(elf: Elf, providers: Iterable[Provider]) -> list[str]:
     """The symbols that no library in reach defines, in the order in which the loader binds them."""
     wanted = dict.fromkeys(
         symbol.name
         for symbol in elf.undefined
         if not symbol.weak and not symbols.is_python(symbol.name)
     )
-    queue, seen = deque(providers), {provider.path for provider in providers}
-    while queue and wanted:
-        provider = queue.popleft()
+    for provider in providers:
         for name in provider.defined.intersection(wanted):
             del wanted[name]
-        for name in provider.needed:
-            found = search.find(name)
-            if found and found.path not in seen:
-                seen.add(found.path)
-                queue.append(found)
     return list(wanted)

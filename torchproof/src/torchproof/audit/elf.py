@@ -77,7 +77,8 @@ class Elf:
     machine: str
     soname: str | None
     needed: tuple[str, ...]
-    search_path: tuple[str, ...]  # entries of DT_RPATH and DT_RUNPATH
+    rpath: tuple[str, ...]
+    runpath: tuple[str, ...]
     versions: tuple[VersionNeed, ...]
     undefined: tuple[Symbol, ...]
     exported: tuple[Symbol, ...]
@@ -91,6 +92,11 @@ class Elf:
     debug_info: bool
     device_code: fatbin.DeviceCode
 
+    @property
+    def search_path(self) -> tuple[str, ...]:
+        """The folders in which it has the loader look, as it writes them."""
+        return (*self.rpath, *self.runpath)
+
 
 @dataclass(frozen=True)
 class Provider:
@@ -99,6 +105,8 @@ class Provider:
     path: Path
     machine: str
     needed: tuple[str, ...]
+    rpath: tuple[str, ...]
+    runpath: tuple[str, ...]
     versions: frozenset[str]  # that it defines
     defined: frozenset[str]  # symbols that others can bind to
 
@@ -143,6 +151,8 @@ def read_provider(path: Path) -> Provider:
             path=path,
             machine=machine(file),
             needed=file.texts(DT_NEEDED),
+            rpath=_entries(file, DT_RPATH),
+            runpath=_entries(file, DT_RUNPATH),
             versions=frozenset(file.version_definitions().values()),
             defined=frozenset(entry.name for entry in file.symbols if _is_defined(entry)),
         )
@@ -157,9 +167,8 @@ def _facts(path: Path, file: ElfFile) -> Elf:
         machine=machine(file),
         soname=next(iter(file.texts(DT_SONAME)), None),
         needed=file.texts(DT_NEEDED),
-        search_path=tuple(
-            entry for text in file.texts(DT_RPATH, DT_RUNPATH) for entry in text.split(":")
-        ),
+        rpath=_entries(file, DT_RPATH),
+        runpath=_entries(file, DT_RUNPATH),
         versions=tuple(dict.fromkeys(needs.values())),
         undefined=_undefined(file, needs),
         exported=_exported(file),
@@ -174,6 +183,11 @@ def _facts(path: Path, file: ElfFile) -> Elf:
         debug_info=any(name in file.sections for name in DEBUG_SECTIONS),
         device_code=_device_code(file),
     )
+
+
+def _entries(file: ElfFile, tag: int) -> tuple[str, ...]:
+    """The folders of a search path."""
+    return tuple(entry for text in file.texts(tag) for entry in text.split(":"))
 
 
 def machine(file: ElfFile) -> str:
