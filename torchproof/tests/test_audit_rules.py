@@ -72,6 +72,7 @@ def exported(code: str) -> str:
     return f"static int use() {{ {code} }}\nstatic volatile int used = use();\n"
 
 
+OF_311 = 'extern "C" int PyType_GetName();\n' + exported("return PyType_GetName();")
 LINUX = "cp310-abi3-linux_x86_64"
 BINARIES = (
     Binary(None),
@@ -90,6 +91,9 @@ BINARIES = (
         "python-abi3",
         'extern "C" int _PyType_Lookup();\n' + exported("return _PyType_Lookup();"),
     ),
+    # Of the tags of a wheel, the oldest promises most: this function is of CPython 3.11.
+    Binary("python-abi3", OF_311, tag="cp310.cp311-abi3-manylinux_2_41_x86_64"),
+    Binary(None, OF_311, tag="cp311.cp312-abi3-manylinux_2_41_x86_64"),
     Binary(
         "torch-python",
         clean=NO_PYTHON,
@@ -97,6 +101,9 @@ BINARIES = (
         tag="py3-none-manylinux_2_41_x86_64",
     ),
     Binary("python-tag", tag="py3-none-manylinux_2_41_x86_64"),
+    # No installer knows these.
+    Binary("python-tag", tag="py3-abi3-manylinux_2_41_x86_64"),
+    Binary("python-tag", tag="cp3-abi3-manylinux_2_41_x86_64"),
     # A tag for one CPython, which no library of the wheel needs.
     Binary("python-tag", clean=NO_PYTHON, tag="cp311-cp311-manylinux_2_41_x86_64"),
     Binary("platform-tag", tag="cp310-abi3-linux_aarch64"),

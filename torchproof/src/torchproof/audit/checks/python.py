@@ -1,22 +1,35 @@
 """Which Python it can load in."""
 
+import re
+
+from packaging.tags import Tag
 from packaging.version import Version
 
 from torchproof import config
 from torchproof.audit import abi3
-from torchproof.audit.outcome import Outcome, Subject, judged, listed, not_run
+from torchproof.audit.outcome import Outcome, Subject, failed, judged, listed, not_run
+
+CPYTHON = re.compile(r"cp3(\d+)")
+
+
+def _abi3_tags(subject: Subject) -> list[Tag]:
+    return [tag for tag in subject.artifact.tags if tag.abi == "abi3"]
+
+
+def _levels(tags: list[Tag]) -> list[str]:
+    """The CPythons that the tags name: "3.10" of cp310-abi3, none of py3-abi3."""
+    return [f"3.{match[1]}" for tag in tags if (match := CPYTHON.fullmatch(tag.interpreter))]
 
 
 def python_abi3(subject: Subject) -> Outcome:
     """A library that says abi3 keeps to the limited API."""
-    wheel = [tag for tag in subject.artifact.tags if tag.abi == "abi3"]
+    wheel = _abi3_tags(subject)
     python = subject.facts.python
     if python == "none":
         return not_run("no Python API", "it does not use Python's C API")
     if python != "abi3" and not wheel:
         return not_run(python, "it does not claim abi3")
-    levels = [f"3.{tag.interpreter.removeprefix('cp3')}" for tag in wheel]
-    baseline = max(levels, key=Version, default=config.audit().abi3)
+    baseline = min(_levels(wheel), key=Version, default=config.audit().abi3)
     verdict = abi3.check(subject.elf, baseline)
     found = f"uses CPython {verdict.computed}"
     if verdict.foreign:
@@ -26,7 +39,10 @@ def python_abi3(subject: Subject) -> Outcome:
 
 def python_tag(subject: Subject) -> Outcome:
     """The Python a wheel or row claims is the one the library was built for."""
-    found = subject.facts.python
+    found, wheel = subject.facts.python, _abi3_tags(subject)
+    if wheel and not _levels(wheel):
+        unknown = sorted(f"{tag.interpreter}-abi3" for tag in wheel)
+        return failed(", ".join(unknown), "cp310-abi3 or the like: no installer takes another")
     claims = {_claimed(tag.interpreter, tag.abi) for tag in subject.artifact.tags}
     declared = {subject.policy.python} if subject.policy.python else claims
     if not declared:
