@@ -424,6 +424,30 @@ def test_a_pybind11_module_renamed_abi3_is_caught(toolchain: Toolchain, torch_fo
     assert "outside the limited API: " in findings["python-abi3"]
 
 
+@pytest.mark.parametrize(
+    ("name", "init", "status"),
+    [
+        ("_C.cpython-311-x86_64-linux-gnu.so", "PyInit__C", "passed"),
+        ("_C.cpython-314t-x86_64-linux-gnu.so", "PyInit__C", "passed"),
+        ("_C.cpython-311-x86_64-linux-gnu.so", "PyInit_other", "failed"),
+        ("_C.abi3.so", "PyInit__c", "failed"),
+        ("müladd.abi3.so", "PyInitU_mladd_kva", "passed"),  # PEP 489
+        ("müladd.abi3.so", "PyInit_muladd", "failed"),
+        ("_C.so", "PyInit_other", "not run"),  # may be for torch.ops.load_library
+        ("libdecay.so.1", "PyInit_other", "not run"),
+    ],
+)
+def test_a_file_that_is_named_as_a_module_has_its_init_function(
+    toolchain: Toolchain, name: str, init: str, status: str
+) -> None:
+    source = 'extern "C" int PyModule_Create2();\nextern "C" int {}() {{ return {}; }}\n'
+    for api, expected in (("PyModule_Create2()", status), ("0", "not run")):
+        library = toolchain.library(name, source.format(init, api))
+        (found,) = audit(library, Policy()).libraries
+        outcomes = {finding.rule: finding.status for finding in found.findings}
+        assert outcomes["module-init"] == expected
+
+
 def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.so"
     damaged.write_bytes(b"\x7fELF\x02\x01\x01" + b"\0" * 20)

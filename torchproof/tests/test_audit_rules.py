@@ -28,6 +28,7 @@ extern "C" __attribute__((visibility("default"))) int PyInit_ext() {
          aoti_torch_get_current_cuda_stream() + cudaGetLastError();
 }
 """
+DEFAULT = '__attribute__((visibility("default")))'
 NO_PYTHON = CLEAN.replace("PyModule_Create2", "torch_call_dispatcher")
 DEVICE_CODE = 'asm(".section .nv_fatbin,\\"a\\"\\n.incbin \\"%s\\"\\n.previous");\n'
 CPU_SHIMS = ("aoti_torch_library_init_fragment", "torch_call_dispatcher")
@@ -104,6 +105,9 @@ BINARIES = (
     # No installer knows these.
     Binary("python-tag", tag="py3-abi3-manylinux_2_41_x86_64"),
     Binary("python-tag", tag="cp3-abi3-manylinux_2_41_x86_64"),
+    # Renamed, and hidden.
+    Binary("module-init", file="_C.abi3.so"),
+    Binary("module-init", clean=CLEAN.replace(DEFAULT, "")),
     # A tag for one CPython, which no library of the wheel needs.
     Binary("python-tag", clean=NO_PYTHON, tag="cp311-cp311-manylinux_2_41_x86_64"),
     Binary("platform-tag", tag="cp310-abi3-linux_aarch64"),

@@ -135,6 +135,8 @@ SAMPLES = (
            " directory", ("libc10.so", "import torch")),
     Sample("driver", "ImportError: libcuda.so.1: cannot open shared object file: No such file or"
            " directory", ("nvidia-smi",)),
+    Sample("module-init", "ImportError: dynamic module does not define module export function"
+           " (PyInit__C)", ("PyInit__C", "torch.ops.load_library")),
     Sample("python-tag", "ImportError: libpython3.11.so.1.0: cannot open shared object file",
            ("libpython3.11.so.1.0", "3.12")),
     Sample("needed", "OSError: libsox.so.3: cannot open shared object file: No such file or"

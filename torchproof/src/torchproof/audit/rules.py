@@ -33,6 +33,7 @@ CHECKS: dict[str, Callable[[Subject], Outcome]] = {
         binding.torch_python,
         python.python_abi3,
         python.python_tag,
+        python.module_init,
         system.platform_tag,
         system.glibc,
         system.glibcxx,

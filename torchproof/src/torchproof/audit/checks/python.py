@@ -10,6 +10,7 @@ from torchproof.audit import abi3
 from torchproof.audit.outcome import Outcome, Subject, failed, judged, listed, not_run
 
 CPYTHON = re.compile(r"cp3(\d+)")
+MODULE = re.compile(r"(?P<name>[^.]+)\.(?:abi3|cpython-\d+[a-z]*-.+)\.so")
 
 
 def _abi3_tags(subject: Subject) -> list[Tag]:
@@ -54,6 +55,26 @@ def python_tag(subject: Subject) -> Outcome:
         return judged(not needless, "none in any library" if needless else found, wanted)
     fits = found in declared or (found == "cpython" and any(c != "none" for c in declared))
     return judged(fits, found, wanted)
+
+
+def module_init(subject: Subject) -> Outcome:
+    """A file that is named as a module of Python has the init function of that name."""
+    inits = [symbol.name for symbol in subject.elf.exported if symbol.name.startswith("PyInit")]
+    found = listed(inits) or "no init function"
+    module = MODULE.fullmatch(subject.member.path.name)
+    if module is None:
+        return not_run(found, "it is not named as a module: no ABI is in its name")
+    if subject.facts.python == "none":  # it may be for torch.ops.load_library alone
+        return not_run(found, "it does not use Python's C API")
+    wanted = _init_function(module["name"])
+    return judged(wanted in inits, found, wanted)
+
+
+def _init_function(module: str) -> str:
+    """As PEP 489 spells it."""
+    if module.isascii():
+        return f"PyInit_{module}"
+    return f"PyInitU_{module.encode('punycode').decode('ascii').replace('-', '_')}"
 
 
 def _claimed(interpreter: str, abi: str) -> str:
