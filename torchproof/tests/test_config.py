@@ -80,6 +80,18 @@ def test_what_is_not_a_table_is_refused() -> None:
         config.loads("stable = {")
 
 
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.toml"
+    path.write_bytes("# Größen\n".encode("latin-1"))
+    for read in (config.load, config.project, config.audit, config.conda, config.read_toml):
+        with pytest.raises(config.ConfigError, match="not UTF-8 at line 1") as error:
+            read(path)
+        assert str(error.value).count(str(path)) == 1
+    path.write_text("stable = {", encoding="utf-8")
+    with pytest.raises(config.ConfigError, match=f"{path}: not TOML"):
+        config.read_toml(path)
+
+
 SHORT = """
 stable = { target = "2.10", headers = "2.13" }
 suites = [ { name = "all", paths = ["tests"] } ]

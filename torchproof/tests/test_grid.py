@@ -308,6 +308,8 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     unmet = make_wheel(tmp_path, "unmet", "", "Requires-Dist: torch ><3\n")
     listed = tmp_path / "list.toml"
     listed.write_text("wheels = [\n  { wheel = 'decay==1', smok = '' },\n]\n")
+    latin = tmp_path / "latin.toml"
+    latin.write_bytes(b"# \xff\n")
     for arguments, sentence in (
         ([str(tmp_path / "absent-1-py3-none-any.whl")], "does not exist; name a wheel"),
         ([str(damaged)], "is no wheel: File is not a zip file"),
@@ -321,6 +323,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         ([str(good), "--torch", "1.0"], "--torch: '1.0' is none of 2.9, 2.10"),
         ([str(good), "--python", "2.7"], "--python: no CPython 2.7 on this machine"),
         ([str(listed)], "line 2: unknown key 'smok'"),
+        ([str(latin)], "latin.toml: not UTF-8 at line 1"),
         ([], "name wheels, or --built"),
         ([str(good), "--built"], "not both"),
     ):

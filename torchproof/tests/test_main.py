@@ -298,3 +298,13 @@ def test_a_copy_with_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert f"{LONG}: File name too long" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["check"], ["list"], ["audit", "decay.so"]])
+def test_a_matrix_that_is_not_utf_8_is_one_sentence(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "matrix.toml").write_bytes(b"# \xff\n")
+    program = [sys.executable, "-m", "torchproof", *command]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert line.startswith(f"error: {tmp_path / 'matrix.toml'}: not UTF-8 at line 1")

@@ -13,7 +13,14 @@ from torchproof.config.sections import (
     CondaVariants,
     Project,
 )
-from torchproof.config.source import Source, read_rows, read_table, read_toml, read_value
+from torchproof.config.source import (
+    Source,
+    read_rows,
+    read_table,
+    read_text,
+    read_toml,
+    read_value,
+)
 from torchproof.config.tables import (
     HOME,
     HOST,
@@ -70,6 +77,7 @@ __all__ = [
     "number",
     "project",
     "read_rows",
+    "read_text",
     "read_toml",
     "recipe_version",
     "series",
@@ -203,7 +211,7 @@ def project(path: Path = PATH) -> Project:
 @lru_cache
 def audit(path: Path = PATH) -> Audit:
     """What binaries are checked against; the facts' own where there is no project."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = read_text(path) if path.is_file() else ""
     return typing.cast("Audit", _section_of(path, text, "audit"))
 
 
@@ -248,4 +256,4 @@ def _text(path: Path) -> str:
             f"no {FILE} in {path.parent} or above it: run this in a folder of the project, "
             "or write one"
         )
-    return path.read_text(encoding="utf-8")
+    return read_text(path)

@@ -133,6 +133,19 @@ def read_rows(source: Source, name: str, kind: type[Table]) -> tuple[Table, ...]
     return tuple(read_table(kind, row, line) for row, line in source.rows(name))
 
 
+def read_text(path: Path) -> str:
+    """The text of a file; ConfigError names one that is not UTF-8, with the line."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}: not UTF-8 at line {line}: save it in that encoding") from None
+
+
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file, on any CPython."""
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    """Read a TOML file, on any CPython; ConfigError names one that is none."""
+    text = read_text(path)
+    try:
+        return Source.of(text).document
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None

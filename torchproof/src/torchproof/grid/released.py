@@ -49,14 +49,15 @@ class ReleasedList:
 
 def read(path: Path) -> ReleasedList:
     """Read a list."""
+    text = config.read_text(path)
     try:
-        source = config.Source.of(path.read_text(encoding="utf-8"))
+        source = config.Source.of(text)
         return ReleasedList(
             torch=tuple(source.document.get("torch", ())),
             wheels=config.read_rows(source, "wheels", Released),
             absent=config.read_rows(source, "absent", Absent),
         )
-    except (OSError, config.ConfigError) as error:
+    except config.ConfigError as error:
         raise config.ConfigError(f"{path}: {error}") from None
 
 
