@@ -219,7 +219,21 @@ def test_bad_input_is_one_sentence_and_exits_2(
 
 
 @pytest.mark.parametrize(
-    "option", [["--ceilings", "glib=2.28"], ["--cuda-architectures", "hopper"]]
+    "option",
+    [
+        ["--ceilings", "glib=2.28"],
+        ["--ceilings", "glibc=abc"],
+        ["--ceilings", "glibc=2.28,cxxabi=1.3.x"],
+        ["--cuda-architectures", "hopper"],
+        ["--torch", "foo"],
+        ["--torch", "2.13t"],
+        ["--target", "x"],
+        ["--cuda", "zz"],
+        ["--platform", "zz"],
+        ["--platform", "win_amd64"],
+        ["--python", "3.11"],
+    ],
+    ids=" ".join,
 )
 def test_a_mistyped_option_is_refused(
     option: list[str], library: Path, capsys: pytest.CaptureFixture[str]
@@ -248,6 +262,15 @@ def test_a_ceiling_is_given_by_its_name(library: Path, capsys: pytest.CaptureFix
     main([str(library), "--json", "--ceilings", "cxxabi=1.3.11,glibc=2.28,"])
     (report,) = json.loads(capsys.readouterr().out)
     assert report["policy"]["ceilings"] == {"glibc": "2.28", "glibcxx": None, "cxxabi": "1.3.11"}
+
+
+def test_a_torch_is_named_by_its_release_or_its_series(
+    library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for given in ("2.13", "2.13.0"):
+        main([str(library), "--json", "--torch", given, "--cuda", "cpu"])
+        (report,) = json.loads(capsys.readouterr().out)
+        assert (report["policy"]["torch"], report["policy"]["cuda"]) == ("2.13", "cpu")
 
 
 @pytest.mark.parametrize("architectures", ["8.0,9.0a+PTX", "8.0;9.0a+PTX", ",8.0;;9.0a+PTX;"])

@@ -63,6 +63,23 @@ def test_a_typo_in_audit_is_named_with_its_line() -> None:
     assert f"line {line_of(wrong, 'abi4')}:" in str(e.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ('ceilings = { glibc = "x", glibcxx = "3.4.24", cxxabi = "1.3.11" }', "glibc"),
+        ('ceilings = { glibc = "2.28", glibcxx = "3.4.24", cxxabi = "" }', "cxxabi"),
+        ('cxx17 = { gcc = "9.3", clang = "9.0t" }', "clang"),
+        ('gcc_abi = "old"', "gcc_abi"),
+    ],
+)
+def test_a_version_of_the_audit_that_is_none_is_named(line: str, name: str) -> None:
+    wrong = f"{TEXT}\n[audit]\n{line}\n"
+    message = f"{name} must be a version such as 2.28, got"
+    with pytest.raises(config.ConfigError, match=message) as error:
+        config.loads(wrong)
+    assert str(error.value).startswith("line ")
+
+
 def test_a_project_without_a_stable_binding_names_no_torch_for_one() -> None:
     matrix = config.loads(ROW.format(binding="native"))
     assert matrix.supporting("native") == matrix.torch

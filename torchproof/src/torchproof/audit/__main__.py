@@ -1,6 +1,7 @@
 """`torchproof audit FILE...`: audit artifacts; 1 when a rule fails, 2 on bad input."""
 
 import argparse
+import re
 import sys
 from dataclasses import fields, replace
 from io import TextIOWrapper
@@ -9,25 +10,56 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from torchproof import terminal
+from torchproof import config, terminal
 from torchproof.audit.architectures import images_of
 from torchproof.audit.artifact import ArtifactError
+from torchproof.audit.checks.system import LINUX_TAG
 from torchproof.audit.findings import Refusal, Report, render, to_json
 from torchproof.audit.isolated import Auditor
-from torchproof.audit.policy import Ceilings, Policy, default_policy
+from torchproof.audit.policy import CPU, Ceilings, Policy, default_policy
 from torchproof.audit.rules import RULES
 from torchproof.audit.torches import NotTorchError, find_torch
 
 BAD_INPUT = 2
+PYTHON = re.compile(r"none|abi3|cpython-[0-9]+t?")
+
+
+def _version(text: str) -> str:
+    if not config.is_version(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no version: write one such as 2.28")
+    return text
+
+
+def _series(text: str) -> str:
+    return config.series(_version(text))
+
+
+def _cuda(text: str) -> str:
+    return text if text == CPU else _version(text)
+
+
+def _platform(text: str) -> str:
+    if not LINUX_TAG.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no platform of Linux: write one such as manylinux_2_28_x86_64"
+        )
+    return text
+
+
+def _python(text: str) -> str:
+    if not PYTHON.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: write none, abi3 or one such as cpython-311")
+    return text
 
 
 def _ceilings(text: str) -> Ceilings:
     """`glibc=2.28,cxxabi=1.3.11`; a name that is left out has no ceiling."""
     known = {field.name for field in fields(Ceilings)}
     values = dict(part.partition("=")[::2] for part in text.split(",") if part)
-    if not values or set(values) - known or not all(values.values()):
+    if not values or set(values) - known or not all(map(config.is_version, values.values())):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: write NAME=VERSION,... with names out of {', '.join(sorted(known))}"
+            f"{text!r}: write NAME=VERSION,... with names out of {', '.join(sorted(known))} and "
+            "versions such as 2.28"
         )
     return Ceilings(**values)
 
@@ -57,17 +89,19 @@ def _parser() -> argparse.ArgumentParser:
         help="installed torches (the package, its site-packages or its environment)",
     )
     parser.add_argument("--binding", choices=("stable", "native"), help="the declared binding")
-    parser.add_argument("--target", help="the lowest torch a stable binary must load on: 2.10")
-    parser.add_argument("--torch", help="the torch it was compiled against: 2.13")
-    parser.add_argument("--python", help="none, abi3 or cpython-311")
-    parser.add_argument("--cuda", help="the CUDA release it is for, 13.0, or cpu")
+    parser.add_argument(
+        "--target", type=_series, help="the lowest torch a stable binary must load on: 2.10"
+    )
+    parser.add_argument("--torch", type=_series, help="the torch it was compiled against: 2.13")
+    parser.add_argument("--python", type=_python, help="none, abi3 or cpython-311")
+    parser.add_argument("--cuda", type=_cuda, help="the CUDA release it is for, 13.0, or cpu")
     parser.add_argument(
         "--cuda-architectures", type=_architectures, metavar="LIST", help="8.0,9.0a,9.0+PTX"
     )
     parser.add_argument(
         "--ceilings", type=_ceilings, metavar="LIST", help="glibc=2.28,glibcxx=3.4.24,cxxabi=1.3.11"
     )
-    parser.add_argument("--platform", help="manylinux_2_28_x86_64")
+    parser.add_argument("--platform", type=_platform, help="manylinux_2_28_x86_64")
     parser.add_argument("--debug", action="store_true", help="it is a debug build")
     parser.add_argument("--needed", nargs="+", metavar="PATTERN", help="libraries it may also link")
     parser.add_argument(

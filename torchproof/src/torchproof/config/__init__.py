@@ -40,7 +40,7 @@ from torchproof.config.tables import (
     Tier,
     Torch,
 )
-from torchproof.config.versions import number, series
+from torchproof.config.versions import is_version, number, series
 from torchproof.errors import ConfigError
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
     "conda",
     "facts",
     "find_root",
+    "is_version",
     "known",
     "load",
     "loads",

@@ -1,6 +1,18 @@
 """The sections of matrix.toml: `[project]`, `[audit]` and `[conda]`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from torchproof.config.versions import is_version
+from torchproof.errors import ConfigError
+
+
+def _check_versions(table: Any) -> None:
+    """Each text of a table is a version; else ConfigError names it."""
+    for each in fields(table):
+        value = getattr(table, each.name)
+        if isinstance(value, str) and not is_version(value):
+            raise ConfigError(f"{each.name} must be a version such as 2.28, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,9 @@ class Ceilings:
     glibcxx: str
     cxxabi: str
 
+    def __post_init__(self) -> None:
+        _check_versions(self)
+
 
 @dataclass(frozen=True)
 class FloorOfCxx17:
@@ -98,6 +113,9 @@ class FloorOfCxx17:
 
     gcc: str
     clang: str
+
+    def __post_init__(self) -> None:
+        _check_versions(self)
 
 
 @dataclass(frozen=True)
@@ -125,6 +143,9 @@ class Audit:
     distributions: dict[str, dict[str, str]]
     needed: tuple[str, ...] = ()
     exports: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_versions(self)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,10 @@ def read_table(
             given[name] = read_value(name, types[name], given[name], at.get(name, line))
         elif {declared.default, declared.default_factory} == {dataclasses.MISSING}:
             raise ConfigError(f"line {line}: the key {name!r} is missing")
-    return kind(**given)
+    try:
+        return kind(**given)
+    except ConfigError as error:
+        raise ConfigError(f"line {line}: {error}") from None
 
 
 def read_value(name: str, expected: Any, value: Any, line: int) -> Any:

@@ -1,5 +1,7 @@
 """Versions as matrix.toml spells them, compared."""
 
+import re
+
 from torchproof.errors import ConfigError
 
 
@@ -7,6 +9,11 @@ def series(version: str) -> str:
     """What decides compatibility: "2.13" of "2.13.0", "3.14t" of the free-threaded "3.14.7t"."""
     freethreaded = "t" if version.endswith("t") else ""
     return ".".join(version.removesuffix("t").split(".")[:2]) + freethreaded
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is numbers with points between them, such as "2.28"."""
+    return re.fullmatch(r"[0-9]+(?:\.[0-9]+)*", text) is not None
 
 
 def number(version: str) -> tuple[int, ...]:
