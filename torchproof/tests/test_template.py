@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import subprocess
@@ -191,6 +192,8 @@ def test_a_checkout_is_its_own_repository(repository: Path) -> None:
     [
         (["--name", "Bad-Name"], "must be 2 to 24 lower-case letters"),
         (["--name", "torch"], "not a name that the project uses itself"),
+        *((["--name", name], "nor a keyword") for name in ("class", "json", "print", "numpy")),
+        (["--author", "two\nlines"], "must be one line"),
         (["--template", "nowhere"], "the template nowhere: Local template must be a directory."),
         (["--template", "git+file:///nowhere"], "git+file:///nowhere: "),
     ],
@@ -204,6 +207,27 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     assert words in message
     assert message.count("\n") == 1
     assert not folder.exists() or not any(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['Jo "Jolt" Doe', "O'Neil", 'Jo "Jolt" O\'Neil', 'back\\slash "', "Zoë 🙂"],
+    ids=ascii,
+)
+def test_an_answer_is_a_text_of_python(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "decay"
+    answers = ("--author", text, "--torchproof", text)
+    assert init.main([str(folder), "--defaults", *answers]) == 0
+    assert set(yaml.safe_load((folder / create.ANSWERS).read_text(encoding="utf-8"))) <= {
+        *("_commit", "_src_path", "author", "cuda", "name", "torchproof")
+    }
+    for file, name in (("docs/conf.py", "author"), ("noxfile.py", "TORCHPROOF")):
+        module = ast.parse((folder / file).read_text(encoding="utf-8"))
+        (value,) = (
+            node.value for node in module.body if ast.unparse(node).startswith(f"{name} = ")
+        )
+        assert ast.literal_eval(value) == text
+    run(sys.executable, "-m", "ruff", "format", "--check", ".", cwd=folder)
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,7 @@
 """Make a project from the template: copier renders it, then its matrix writes its made files."""
 
+import builtins
+import keyword
 import os
 import re
 import subprocess
@@ -19,6 +21,8 @@ from torchproof.template.origin import git_user, of_installed
 
 TEMPLATE = Path(__file__).parent
 ANSWERS = ".copier-answers.yml"
+# A package of such a name cannot be imported, or hides what the project itself calls or imports.
+PYTHON_NAMES = sorted({*keyword.kwlist, *dir(builtins), *sys.stdlib_module_names})
 
 
 class CannotCreateError(TorchproofError):
@@ -76,7 +80,7 @@ def _render(request: Request) -> None:
         copier.run_copy(
             request.template or str(TEMPLATE),
             request.folder,
-            data=dict(request.answers),
+            data={**request.answers, "python_names": PYTHON_NAMES},
             user_defaults=defaults,
             defaults=not request.ask,
             vcs_ref=request.ref,
