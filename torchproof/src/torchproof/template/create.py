@@ -57,6 +57,8 @@ def create(request: Request) -> bool:
     folder = request.folder
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise CannotCreateError(f"{folder} is in use: name a folder that is empty or absent")
+    if request.ref and request.template is None:
+        raise CannotCreateError(f"--ref {request.ref} is of a repository: name it with --template")
     _render(request)
     if request.template is None:
         _record_origin(folder / ANSWERS)
