@@ -72,10 +72,14 @@ def test_its_matrix_breaks_no_rule_and_has_rows(project: Path) -> None:
     run(*tool, "check", cwd=project)
     local = json.loads(run(*tool, "list", "--json", cwd=project))
     (row,) = local
-    assert row["torch"] == config.loads((project / "matrix.toml").read_text()).headers.version
+    headers = config.loads((project / "matrix.toml").read_text()).headers
+    assert row["torch"] == headers.version
     pr = json.loads(run(*tool, "expand", "--tier", "pr", cwd=project))
     supporting = config.load().supporting("stable")
     assert {row["torch"] for row in pr} == {release.version for release in supporting}
+    # Its README's claim: one wheel for every CPython.
+    assert {row["python"] for row in pr} >= set(headers.pythons)
+    assert config.project(project / "matrix.toml").any_python
 
 
 def commit(folder: Path, message: str, tag: str | None = None) -> None:
