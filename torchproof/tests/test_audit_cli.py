@@ -244,6 +244,16 @@ def test_a_mistyped_option_is_refused(
     assert option[1] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arguments", [[""], ["op.so", ""], ["op.so", "--against", ""]], ids=str)
+def test_an_empty_name_is_not_the_working_directory(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert "the name is empty" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "ceilings", ["", ",", "glibc", "glibc=", "=2.28", "glib=2.28", "glibc=2.28,cxxabi", "2.28"]
 )

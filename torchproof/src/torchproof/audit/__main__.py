@@ -24,6 +24,12 @@ BAD_INPUT = 2
 PYTHON = re.compile(r"none|abi3|cpython-[0-9]+t?")
 
 
+def _path(text: str) -> Path:
+    if not text:  # Path("") is the working directory
+        raise argparse.ArgumentTypeError("the name is empty")
+    return Path(text)
+
+
 def _version(text: str) -> str:
     if not config.is_version(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no version: write one such as 2.28")
@@ -76,14 +82,14 @@ def _architectures(text: str) -> tuple[str, ...]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="torchproof audit", description=__doc__)
     parser.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help=".so, .whl, .conda or folder"
+        "files", nargs="*", type=_path, metavar="FILE", help=".so, .whl, .conda or folder"
     )
     parser.add_argument("--json", action="store_true", help="write the report as JSON")
     parser.add_argument("--rules", action="store_true", help="list the rules and stop")
     parser.add_argument(
         "--against",
         nargs="+",
-        type=Path,
+        type=_path,
         default=[],
         metavar="TORCH_DIR",
         help="installed torches (the package, its site-packages or its environment)",
