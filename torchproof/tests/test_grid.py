@@ -308,12 +308,16 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     unmet = make_wheel(tmp_path, "unmet", "", "Requires-Dist: torch ><3\n")
     listed = tmp_path / "list.toml"
     listed.write_text("wheels = [\n  { wheel = 'decay==1', smok = '' },\n]\n")
+    misnamed = tmp_path / "decay.whl"
+    misnamed.touch()
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b"# \xff\n")
     for arguments, sentence in (
         ([str(tmp_path / "absent-1-py3-none-any.whl")], "does not exist; name a wheel"),
+        ([str(tmp_path / "nosuch.whl")], "nosuch.whl does not exist; name a wheel"),
+        ([str(tmp_path / "nope.toml")], "nope.toml does not exist; name a list of wheels"),
         ([str(damaged)], "is no wheel: File is not a zip file"),
-        ([str(tmp_path / "decay.whl")], "is no wheel: Invalid wheel filename"),
+        ([str(misnamed)], "is no wheel: Invalid wheel filename"),
         ([str(empty)], "holds no package to import"),
         ([str(folder)], "cannot be read: Is a directory; name a wheel"),
         ([str(plain)], "is no wheel: it holds 0 files *.dist-info/METADATA"),
@@ -567,6 +571,32 @@ def test_one_program_has_every_command(capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main(["check"]) == 0
     assert cli.main(["--check"]) == 0
     assert cli.main(["audit", "--rules"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        *((name, f"torchproof run --{name}") for name in ("list", "check", "report")),
+        ("expand", "torchproof run --list --json"),
+        ("crossload", "torchproof grid --built"),
+    ],
+)
+def test_a_command_that_is_another_with_options_has_a_help_of_its_own(
+    name: str, same: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([name, "--help"])
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: torchproof {name} [OPTION ...]\n")
+    assert f"`{same}`" in printed
+    assert "--json" in printed
+
+
+def test_the_help_of_the_grid_has_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["grid", "--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert "Exit codes: 0 every cell was tried and came as predicted; 1 " in words
 
 
 @pytest.mark.parametrize(("name", "needed"), [("init", "copier"), ("release", "build")])

@@ -74,6 +74,18 @@ def usage() -> str:
     return "\n".join(["torchproof COMMAND [--help] ...", "", *lines])
 
 
+def alias_help(name: str) -> str:
+    """What precedes the options of a command that is another with some of them given."""
+    alias = COMMANDS[name]
+    same = next(
+        other for other, each in COMMANDS.items() if each.module == alias.module and not each.before
+    )
+    return (
+        f"usage: torchproof {name} [OPTION ...]\n\n{alias.what}: the same as "
+        f"`torchproof {' '.join([same, *alias.before])}`, whose help follows\n"
+    )
+
+
 def command(argv: list[str]) -> int:
     """Run a command; options without one are those of `run`."""
     if argv[:1] in (["-h"], ["--help"]):
@@ -86,6 +98,8 @@ def command(argv: list[str]) -> int:
     if name not in COMMANDS:
         print(f"torchproof: there is no command {name!r}\n\n{usage()}", file=sys.stderr)
         return 2
+    if COMMANDS[name].before and {"-h", "--help"} & {*rest}:
+        print(alias_help(name))
     return COMMANDS[name].run(rest)
 
 

@@ -42,7 +42,12 @@ FOLDER = config.ROOT / "build" / "grid"
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="torchproof grid", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="torchproof grid",
+        description=__doc__,
+        epilog="Exit codes: 0 every cell was tried and came as predicted; 1 one was not tried, or"
+        " came otherwise; 2 bad input, a wheel that cannot be read among it.",
+    )
     parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL", help="*.whl, or a *.toml")
     parser.add_argument("--built", action="store_true", help="the project's wheels, built here")
     parser.add_argument("--torch", metavar="LIST", help="2.10,2.13; all known ones unless given")

@@ -49,6 +49,8 @@ class ReleasedList:
 
 def read(path: Path) -> ReleasedList:
     """Read a list."""
+    if not path.exists():
+        raise GridError(f"{path} does not exist; name a list of wheels, *.toml")
     text = config.read_text(path)
     try:
         source = config.Source.of(text)

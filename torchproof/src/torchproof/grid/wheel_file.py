@@ -52,6 +52,8 @@ class Wheel:
 
 def read_wheel(path: Path) -> Wheel:
     """A wheel file; its package is the one of its name, else the first that is at its top."""
+    if not path.exists():
+        raise GridError(f"{path} does not exist; name a wheel, *.whl")
     try:
         name, *_ = parse_wheel_filename(path.name)
         with ZipFile(path) as archive:
@@ -62,8 +64,6 @@ def read_wheel(path: Path) -> Wheel:
             headers = HeaderParser().parsestr(archive.read(metadata[0]).decode())
         lines = headers.get_all("Requires-Dist") or []
         torch = [r for line in lines if (r := Requirement(line)).name == "torch" and _applies(r)]
-    except FileNotFoundError as error:
-        raise GridError(f"{path} does not exist; name a wheel, *.whl") from error
     except UnicodeDecodeError as error:
         raise GridError(
             f"{path} is no wheel: its METADATA is not UTF-8; name one, *.whl"
