@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from torchproof.machine.inventory import CompilerFound
+from torchproof.machine.processes import Processes
 from torchproof.rows import row, wheel_builder
 from torchproof.rows.plan import expand
 
@@ -43,6 +44,24 @@ def test_a_wheel_is_of_one_python_unless_it_serves_every_one(
         for python in ("3.11", "3.12")
     }
     assert len(names) == (1 if any_python else 2)
+
+
+def test_a_wheel_is_of_the_variables_that_its_build_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def home(binding: str, **stable: str) -> Path:
+        build = replace(config.project().build, stable=stable)
+        project = replace(config.project(), build=build)
+        monkeypatch.setattr(wheel_builder, "project", lambda: project)
+        row = replace(expand(matrix, "pr")[0], binding=binding)
+        return builder.home(wheel_builder.recipe(matrix, row, COMPILER))
+
+    matrix, builder = config.load(), wheel_builder.Builder(tmp_path, Processes())
+    assert home("stable", CXXFLAGS="-O2", CFLAGS="-g") == home(
+        "stable", CFLAGS="-g", CXXFLAGS="-O2"
+    )
+    assert home("stable", CXXFLAGS="-O2") != home("stable", CXXFLAGS="-O3")
+    assert home("native", CXXFLAGS="-O2") == home("native", CXXFLAGS="-O3")
 
 
 @pytest.mark.parametrize(("any_python", "python"), [(True, "none"), (False, None)])

@@ -274,6 +274,31 @@ def test_resume_runs_a_row_whose_result_is_of_other_sources(tmp_path: Path) -> N
     assert "3 rows proven before, kept" in told
 
 
+VARIABLES = 'DECAY_BINDING = "stable"'
+
+
+def change_matrix(project: Path, old: str, new: str) -> None:
+    """Change the text of a project's matrix.toml."""
+    path = project / "matrix.toml"
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_resume_builds_again_what_is_built_with_other_variables(tmp_path: Path) -> None:
+    project, folder = tmp_path / "project", tmp_path / "build"
+    shutil.copytree(ROOT, project)
+    finish(folder, project=project)
+    before = rows(folder)
+    change_matrix(project, VARIABLES, f'{VARIABLES}, CXXFLAGS = "-O1"')
+    code, output = finish(folder, project=project, resume=True)
+    assert code == 0, output
+    assert "2 rows proven before, kept" in output
+    for name, row in rows(folder).items():
+        rebuilt = row["artifact"]["sha256"] != before[name]["artifact"]["sha256"]
+        assert rebuilt == (row["binding"] == "stable")
+
+
 def wait_for(condition: Any) -> None:
     deadline = time.monotonic() + 30
     while not condition():

@@ -126,13 +126,14 @@ class RowRun:
 
     def _key(self) -> str:
         placed = self.placed
+        wheel = placed.compiler and recipe(self.tools.matrix, placed.row, placed.compiler)
         return text_hash(
-            source_hash(*project().sources, *project().tests),
+            repr(wheel),
+            source_hash(*project().tests),
             repr(dataclasses.replace(placed.row, line=0, reason="", tier="")),
             repr(dataclasses.replace(self.tools.matrix.suite(placed.row.suite), line=0)),
             placed.python.version if placed.python else "",
             repr(placed.python and placed.python.emulation),
-            placed.compiler.version if placed.compiler else "",
             repr(self.level and dataclasses.replace(self.level, line=0)),
             repr(self.tools.processor),
         )

@@ -37,6 +37,7 @@ class Recipe:
     platform: str = HOME
     architectures: str = ""
     python: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -74,6 +75,7 @@ def recipe(matrix: Matrix, row: Row, compiler: CompilerFound) -> Recipe:
         platform=row.platform,
         architectures=";".join(matrix.architectures(row.cuda)),
         python="" if project().any_python else row.python,
+        variables=tuple(sorted(project().build.of(row.binding, row.cuda).items())),
     )
 
 
@@ -101,7 +103,7 @@ class Builder:
 
     def home(self, recipe: Recipe) -> Path:
         """Where the wheel of a recipe lies."""
-        return self.folder / f"{recipe.name}-{text_hash(*asdict(recipe).values())[:12]}"
+        return self.folder / f"{recipe.name}-{text_hash(*map(str, asdict(recipe).values()))[:12]}"
 
     def known(self, recipe: Recipe) -> Artifact | None:
         """The wheel of a recipe, if it is there and whole; the folder may have been moved here."""
@@ -133,7 +135,7 @@ class Builder:
                 env={
                     # As torch's own builds take it; nothing of what this shell may have.
                     "TORCH_CUDA_ARCH_LIST": recipe.architectures,
-                    **project().build.of(recipe.binding, recipe.cuda),
+                    **dict(recipe.variables),
                     "CXX": str(compiler.path),
                     "CC": str(compiler.c_compiler),
                     "MAX_JOBS": str(os.cpu_count() or 1),
