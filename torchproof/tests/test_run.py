@@ -285,18 +285,80 @@ def change_matrix(project: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
-def test_resume_builds_again_what_is_built_with_other_variables(tmp_path: Path) -> None:
+@pytest.fixture
+def proven(tmp_path: Path) -> tuple[Path, Path]:
+    """A project, and the folder of a run in which all its rows have passed."""
     project, folder = tmp_path / "project", tmp_path / "build"
     shutil.copytree(ROOT, project)
     finish(folder, project=project)
+    return project, folder
+
+
+def kept_by_resume(project: Path, folder: Path, mode: str = "") -> list[str]:
+    """The rows that are not run again."""
     before = rows(folder)
-    change_matrix(project, VARIABLES, f'{VARIABLES}, CXXFLAGS = "-O1"')
-    code, output = finish(folder, project=project, resume=True)
+    code, output = finish(folder, project=project, resume=True, mode=mode)
     assert code == 0, output
-    assert "2 rows proven before, kept" in output
+    return sorted(name for name, row in rows(folder).items() if row == before[name])
+
+
+def test_resume_builds_again_what_is_built_with_other_variables(
+    proven: tuple[Path, Path],
+) -> None:
+    project, folder = proven
+    wheels = {name: row["artifact"]["sha256"] for name, row in rows(folder).items()}
+    change_matrix(project, VARIABLES, f'{VARIABLES}, CXXFLAGS = "-O1"')
+    assert kept_by_resume(project, folder) == [name for name in ALL if "native" in name]
     for name, row in rows(folder).items():
-        rebuilt = row["artifact"]["sha256"] != before[name]["artifact"]["sha256"]
-        assert rebuilt == (row["binding"] == "stable")
+        assert (row["artifact"]["sha256"] == wheels[name]) == ("native" in name)
+
+
+EXPORTS = '[audit]\nexports = ["*"]\n\n[project]'
+
+
+def test_resume_runs_what_another_matrix_may_decide_otherwise(proven: tuple[Path, Path]) -> None:
+    project, folder = proven
+    for old, new in (
+        ("[project]", EXPORTS),
+        (EXPORTS, "[project]"),
+        ("[project]", '[audit]\ncxx17 = { gcc = "9", clang = "9" }\n\n[project]'),
+        ("groups =", 'requires = ["numba"]\ngroups ='),
+        ('groups = ["build", "test"]', 'groups = ["build"]'),
+        ("cpu_capability()", "capability()"),
+        ('benchmarks = ["benchmarks"]', 'benchmarks = ["tests"]'),
+    ):
+        change_matrix(project, old, new)
+        assert kept_by_resume(project, folder) == [], new
+    assert kept_by_resume(project, folder) == ALL
+
+
+def test_resume_keeps_what_the_matrix_decides_as_before(proven: tuple[Path, Path]) -> None:
+    project, folder = proven
+    change_matrix(project, 'campaigns = ["faults", "mutants"]', "campaigns = []")
+    change_matrix(project, "# A made-up project", "\n# A made-up project")
+    assert kept_by_resume(project, folder) == ALL
+    # Only the stable wheel is compiled against it.
+    natives = [name for name in ALL if "native" in name]
+    assert kept_by_resume(project, folder, "headers") == natives
+
+
+def test_resume_runs_what_another_file_may_decide_otherwise(tmp_path: Path) -> None:
+    project, folder = tmp_path / "project", tmp_path / "build"
+    shutil.copytree(ROOT, project)
+    # A wheel of this project is made without pyproject.toml.
+    change_matrix(project, '"decay", "pyproject.toml"]', '"decay"]\nlocks = "locks"')
+    (project / "locks").mkdir()
+    finish(folder, project=project)
+    for file, kept in (
+        ("benchmarks/bench_decay.py", []),
+        ("pyproject.toml", []),
+        ("locks/common.txt", []),
+        ("locks/torch-2.13.0.txt", []),
+        ("locks/torch-2.14.0.txt", ALL),
+        ("README.md", ALL),
+    ):
+        (project / file).write_text("# changed\n", encoding="utf-8")
+        assert kept_by_resume(project, folder) == kept, file
 
 
 def wait_for(condition: Any) -> None:

@@ -1,6 +1,7 @@
 """Runs the real runner over stand-in environments: `run.py FOLDER JOBS [MODE...]`.
 
-A mode is resume, build, prebuilt, levels, emulated, or report, which writes the report, too.
+A mode is resume, build, prebuilt, levels, emulated, headers (the stable wheel is compiled against
+another torch), or report, which writes the report, too.
 
 A process of its own, so that a test can kill it as a user, or the kernel, would.
 """
@@ -44,7 +45,7 @@ rows = [
 ]
 """.replace(
     "ROW",
-    '{ tier = "local", torch = "headers", python = "3.11", binding = ["stable", "native"], '
+    '{ tier = "local", torch = "2.13", python = "3.11", binding = ["stable", "native"], '
     'compiler = "each", suite = "full" }',
 )
 # With "levels" among the arguments: a row held to less than the processor has.
@@ -96,6 +97,8 @@ def main() -> int:
     row.render = lambda *_: None
     row.to_json = lambda _: '[{"libraries": []}]'
     text = MATRIX.removesuffix("]\n") + LEVEL_ROW + LEVELS if "levels" in sys.argv else MATRIX
+    if "headers" in sys.argv:
+        text = text.replace('headers = "2.13"', 'headers = "2.14"')
     matrix = config.loads(text)
     emulation = Emulation("linux-x86_64", EMULATOR, Path("run")) if "emulated" in sys.argv else None
     python = Interpreter(Path("/usr/bin/python3.11"), "3.11.7", emulation=emulation)

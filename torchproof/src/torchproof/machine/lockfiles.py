@@ -115,10 +115,15 @@ def home() -> Path:
     return ROOT / project().locks
 
 
+def files(folder: Path, torch: str) -> tuple[Path, ...]:
+    """What the lock of a torch's environments is read from."""
+    return folder / COMMON, folder / f"torch-{torch}.txt"
+
+
 def read(folder: Path, torch: str) -> Lock:
     """The lock of a torch's environments."""
     pins: list[Pin] = []
-    for file in (folder / COMMON, folder / f"torch-{torch}.txt"):
+    for file in files(folder, torch):
         try:
             pins += parse(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:  # InvalidRequirement is a ValueError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from torchproof import terminal
+from torchproof import config, terminal
 from torchproof.audit.apply_rules import audit
 from torchproof.audit.findings import render, to_json
 from torchproof.audit.policy import Binding, Policy, default_policy
@@ -21,7 +21,7 @@ from torchproof.audit.system_libraries import system_ceilings
 from torchproof.config import ROOT, Matrix, project, series
 from torchproof.errors import TorchproofError, explain_error
 from torchproof.files import source_hash, text_hash
-from torchproof.machine import levels, processor
+from torchproof.machine import levels, lockfiles, processor
 from torchproof.machine.environments import KEEP_BYTECODE, Environment, Maker
 from torchproof.machine.inventory import CompilerFound
 from torchproof.machine.processes import CompletedCommand, Processes, Stopped, reason_in
@@ -125,13 +125,18 @@ class RowRun:
         self.result = dataclasses.replace(begun, emulator=emulation.emulator if emulation else "")
 
     def _key(self) -> str:
-        placed = self.placed
-        wheel = placed.compiler and recipe(self.tools.matrix, placed.row, placed.compiler)
+        """One hash over what decides the result: the wheel, what it is checked against, and by."""
+        placed, matrix, own = self.placed, self.tools.matrix, project()
+        wheel = placed.compiler and recipe(matrix, placed.row, placed.compiler)
+        locks = lockfiles.files(Path(own.locks), placed.row.torch) if own.locks else ()
         return text_hash(
             repr(wheel),
-            source_hash(*project().tests),
+            repr(wheel and policy_of(matrix, placed.row, wheel.torch)),
+            repr(config.audit()),
+            repr((own.groups, own.requires, own.instruction_set, own.benchmarks)),
+            source_hash(*own.tests, *own.benchmarks, "pyproject.toml", *map(str, locks)),
             repr(dataclasses.replace(placed.row, line=0, reason="", tier="")),
-            repr(dataclasses.replace(self.tools.matrix.suite(placed.row.suite), line=0)),
+            repr(dataclasses.replace(matrix.suite(placed.row.suite), line=0)),
             placed.python.version if placed.python else "",
             repr(placed.python and placed.python.emulation),
             repr(self.level and dataclasses.replace(self.level, line=0)),

@@ -82,8 +82,8 @@ def build(placed: Iterable[Placed], tools: Tools, *, jobs: int) -> tuple[Result,
 def run(placed: Iterable[Placed], tools: Tools, *, jobs: int, resume: bool) -> tuple[Result, ...]:
     """Run rows, `jobs` at a time, and their timing at the end.
 
-    Every result is on disk as soon as it is known. With `resume`, a row that passed and whose
-    sources, tests, selection and programs have not changed keeps its result.
+    Every result is on disk as soon as it is known. With `resume`, a row that passed keeps its
+    result where nothing that decides it has changed: sources, tests, programs, matrix.toml.
 
     Raises:
         BusyError: another run is at work in the folder.
