@@ -94,7 +94,10 @@ def test_the_readmes_project_needs_nothing_else_to_be_checked(tmp_path: Path) ->
         r"^```toml\n(.*?)^```", (DISTRIBUTION / "README.md").read_text(), re.M | re.S
     )
     write(tmp_path, text)
-    (tmp_path / "tests").mkdir()
+    for name in ("csrc", "decay", "tests"):
+        (tmp_path / name).mkdir()
+    for name in ("setup.py", "pyproject.toml", "tests/smoke.py"):
+        (tmp_path / name).touch()
     for command in ("--write", "check", "list"):
         done = run(tmp_path, command)
         assert (done.returncode, done.stderr) == (0, "")

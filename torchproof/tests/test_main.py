@@ -282,6 +282,26 @@ def test_a_broken_rule_is_named_with_its_line(tmp_path: Path) -> None:
     assert f"matrix.toml:{line}: [names] " in done.stdout
 
 
+def test_a_path_of_the_project_that_is_not_there_is_named_with_its_line(tmp_path: Path) -> None:
+    text = config.PATH.read_text(encoding="utf-8")
+    stated = text[text.index('sources = ["csrc", ') : text.index("build = {")]
+    wrong = stated.replace('"csrc"', '"csrcc"').replace('"tests', '"testz')
+    wrong = wrong.replace('"benchmarks"', '"bench"').replace('generated = ["decay/lib"]\n', "")
+    done = check_with(tmp_path, stated, wrong)
+    lines = (tmp_path / "project" / "matrix.toml").read_text(encoding="utf-8").splitlines()
+    assert done.returncode == 1
+    for key, path in (
+        ("sources", "csrcc"),
+        ("kernels", "csrcc"),
+        ("tests", "testz"),
+        ("benchmarks", "bench"),
+        ("smoke", "testz/smoke.py"),
+    ):
+        line = next(at for at, each in enumerate(lines, 1) if each.startswith(f"{key} = "))
+        assert f"matrix.toml:{line}: [paths] project.{key}: {path} is not there\n" in done.stdout
+    assert len(done.stdout.splitlines()) == 5
+
+
 LONG = "t" * 256
 """A byte more than a file's name may have."""
 

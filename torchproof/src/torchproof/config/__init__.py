@@ -73,6 +73,7 @@ __all__ = [
     "find_root",
     "is_version",
     "known",
+    "line_of",
     "load",
     "loads",
     "number",
@@ -192,6 +193,11 @@ def section(source: Source, name: str) -> Any:
     return read_table(
         kind, {**facts().document.get(name, {}), **values}, source.line_of(header), at
     )
+
+
+def line_of(header: str, key: str | None = None, path: Path = PATH) -> int:
+    """The line of a section of matrix.toml, or of a key below it, as Source.line_of() has it."""
+    return Source.of(_text(path)).line_of(header, key)
 
 
 def load(path: Path = PATH) -> Matrix:

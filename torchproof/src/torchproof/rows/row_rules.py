@@ -12,7 +12,9 @@ from torchproof.config import (
     Matrix,
     RowSpec,
     Torch,
+    line_of,
     number,
+    project,
 )
 from torchproof.rows.plan import Row, expand, expand_line
 
@@ -73,15 +75,27 @@ def names(matrix: Matrix) -> Iterator[Violation]:
 
 
 def paths(matrix: Matrix) -> Iterator[Violation]:
-    """The tests that a suite names are there."""
+    """The files and folders that a suite or the project names are there."""
     for suite in matrix.suites:
         for path in suite.paths:
-            try:
-                wrong = "" if (ROOT / path).exists() else "is not there"
-            except OSError as error:  # a name that no file can have
-                wrong = f"cannot be there: {error.strerror}"
-            if wrong:
+            if wrong := _absence(path):
                 yield Violation(suite.line, "paths", f"suite {suite.name!r}: {path} {wrong}")
+    lists = {key: getattr(project(), key) for key in ("sources", "kernels", "tests", "benchmarks")}
+    for key, named in (*lists.items(), ("smoke", (project().smoke,))):
+        for path in named:
+            if wrong := _absence(path):
+                yield _of_project(key, "paths", f"{path} {wrong}")
+
+
+def _absence(path: str) -> str:
+    try:
+        return "" if (ROOT / path).exists() else "is not there"
+    except OSError as error:  # a name that no file can have
+        return f"cannot be there: {error.strerror}"
+
+
+def _of_project(key: str, rule: str, message: str) -> Violation:
+    return Violation(line_of("[project]", key), rule, f"project.{key}: {message}")
 
 
 def level_variables(matrix: Matrix) -> Iterator[Violation]:
