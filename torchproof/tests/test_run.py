@@ -156,6 +156,42 @@ def test_a_row_whose_tests_import_the_wheel_does_not_name_the_sources(
     assert found["status"] == ("failed" if "False" in code else "passed"), found["reason"]
 
 
+CONFIGURED = """
+from pathlib import Path
+
+def test_configuration(pytestconfig):
+    assert pytestconfig.rootpath == Path(__file__).parents[1]
+    assert pytestconfig.getini("usefixtures") == FIXTURES
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "has_pyproject"),
+    [
+        ("", "", False),
+        ("setup.cfg", "[metadata]\nname = decay\n[tool:pytest]\nusefixtures = tmp_path\n", False),
+        ("setup.cfg", "[metadata]\nname = decay\n[tool:pytest]\nusefixtures = tmp_path\n", True),
+        ("tox.ini", "[tox]\n[pytest]\nusefixtures = tmp_path\n", False),
+        ("pytest.ini", "[pytest]\nusefixtures = tmp_path\n", True),
+    ],
+    ids=["none", "setup.cfg", "setup.cfg beside pyproject.toml", "tox.ini", "pytest.ini"],
+)
+def test_a_row_takes_the_projects_own_configuration_of_pytest(
+    tmp_path: Path, file: str, text: str, has_pyproject: bool
+) -> None:
+    fixtures = ["tmp_path"] if file else []
+    project = project_with_test(tmp_path, CONFIGURED.replace("FIXTURES", repr(fixtures)))
+    (tmp_path / "pytest.ini").write_text("[pytest]\nusefixtures = another_projects\n")
+    (tmp_path / "conftest.py").write_text("raise ImportError")
+    if not has_pyproject:
+        (project / "pyproject.toml").unlink()
+    if file:
+        (project / file).write_text(text)
+    finish(tmp_path / "build", project=project, tests={NATIVE: "real"})
+    found = rows(tmp_path / "build")[NATIVE]
+    assert found["status"] == "passed", found["reason"]
+
+
 def test_a_row_is_held_to_its_level_and_keeps_what_each_library_used(tmp_path: Path) -> None:
     code, told = finish(tmp_path, mode="levels report")
     assert code == 0, told
@@ -352,6 +388,7 @@ def test_resume_runs_what_another_file_may_decide_otherwise(tmp_path: Path) -> N
     for file, kept in (
         ("benchmarks/bench_decay.py", []),
         ("pyproject.toml", []),
+        ("setup.cfg", []),
         ("locks/common.txt", []),
         ("locks/torch-2.13.0.txt", []),
         ("locks/torch-2.14.0.txt", ALL),

@@ -45,6 +45,17 @@ EMULATED = 8
 # The suite records properties, which xunit2, the default, has no place for.
 XUNIT1 = "--override-ini=junit_family=xunit1"
 
+# Where pytest looks for a project's configuration, in its order, and what a file with one has.
+PYTEST_CONFIGURATIONS = {
+    "pytest.toml": "",
+    ".pytest.toml": "",
+    "pytest.ini": "",
+    ".pytest.ini": "",
+    "pyproject.toml": "[tool.pytest",
+    "tox.ini": "[pytest]",
+    "setup.cfg": "[tool:pytest]",
+}
+
 # What CPython's faulthandler prints for a signal that ends a test worker.
 SIGNALS = {
     "Aborted": "SIGABRT",
@@ -93,6 +104,15 @@ class Tools:
         return self.folder / "rows"
 
 
+def pytest_configuration() -> Path:
+    """The project's configuration of pytest: none where it has none, whatever is above its root."""
+    for name, section in PYTEST_CONFIGURATIONS.items():
+        path = ROOT / name
+        if path.is_file() and section in path.read_text(encoding="utf-8", errors="replace"):
+            return path
+    return Path(os.devnull)
+
+
 def policy_of(matrix: Matrix, row: Row, torch: str) -> Policy:
     """What the audit checks a row's wheel against; `torch` is the one that it was built on."""
     return dataclasses.replace(
@@ -129,12 +149,13 @@ class RowRun:
         placed, matrix, own = self.placed, self.tools.matrix, project()
         wheel = placed.compiler and recipe(matrix, placed.row, placed.compiler)
         locks = lockfiles.files(Path(own.locks), placed.row.torch) if own.locks else ()
+        files = (*own.tests, *own.benchmarks, *PYTEST_CONFIGURATIONS, *map(str, locks))
         return text_hash(
             repr(wheel),
             repr(wheel and policy_of(matrix, placed.row, wheel.torch)),
             repr(config.audit()),
             repr((own.groups, own.requires, own.instruction_set, own.benchmarks)),
-            source_hash(*own.tests, *own.benchmarks, "pyproject.toml", *map(str, locks)),
+            source_hash(*files),
             repr(dataclasses.replace(placed.row, line=0, reason="", tier="")),
             repr(dataclasses.replace(matrix.suite(placed.row.suite), line=0)),
             placed.python.version if placed.python else "",
@@ -350,14 +371,14 @@ class RowRun:
         limit: float,
         env: Mapping[str, str] | None = None,
     ) -> CompletedCommand:
-        fixed = ["-c", str(ROOT / "pyproject.toml"), "-o", f"cache_dir={self.work / 'cache'}", "-q"]
+        config_file = str(pytest_configuration())
+        root = ["-c", config_file, f"--rootdir={ROOT}", f"--confcutdir={ROOT}"]
         command: list[str | Path] = [
             environment.program,
             "-m",
             "pytest",
-            *fixed,
-            "-p",
-            PLUGIN.stem,
+            *root,
+            *("-o", f"cache_dir={self.work / 'cache'}", "-q", "-p", PLUGIN.stem),
             *options,
             *selection,
         ]
