@@ -74,6 +74,25 @@ def test_a_suite_whose_tests_are_not_there_is_caught() -> None:
     assert [rule for _, rule in broken_by(text)] == ["paths"]
 
 
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ("local", {"local": "itself"}),
+        ("release", dict.fromkeys(("local", "nightly", "release"), "itself, through")),
+    ],
+)
+def test_a_tier_that_includes_itself_is_caught(own: str, expected: dict[str, str]) -> None:
+    text = TEXT.replace('name = "local", includes = []', f'name = "local", includes = ["{own}"]')
+    text = text.replace('includes = ["pr"]', 'includes = ["pr", "local"]')
+    matrix = config.loads(text)
+    found = {violation.line: str(violation) for violation in violations(matrix)}
+    assert found.keys() == {tier.line for tier in matrix.tiers if tier.name in expected}
+    for tier in matrix.tiers:
+        if tier.name in expected:
+            message = f"[tier-includes] tier {tier.name!r} includes {expected[tier.name]}"
+            assert message in found[tier.line]
+
+
 def test_a_compiler_too_old_for_torchs_standard_is_caught() -> None:
     older = 'compilers = [ { name = "g++", oldest = 9 } ]\nstable = {'
     text = with_row(compiler="g++-10").replace("stable = {", older, 1)

@@ -91,11 +91,13 @@ def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
 
 def tiers_within(matrix: Matrix, name: str) -> tuple[str, ...]:
     """The tier `name` and every tier it includes."""
-    tiers = {tier.name: tier for tier in matrix.tiers}
-    if name not in tiers:
-        raise ConfigError(f"there is no tier {name!r}; the tiers are {', '.join(tiers)}")
-    inner = [tiers_within(matrix, other) for other in tiers[name].includes]
-    return (name, *itertools.chain.from_iterable(inner))
+    includes = {tier.name: tier.includes for tier in matrix.tiers}
+    found = [name]
+    for tier in found:  # which grows as it is read
+        if tier not in includes:
+            raise ConfigError(f"there is no tier {tier!r}; the tiers are {', '.join(includes)}")
+        found += [other for other in includes[tier] if other not in found]
+    return tuple(found)
 
 
 def expand(matrix: Matrix, tier: str) -> tuple[Row, ...]:

@@ -16,7 +16,7 @@ from torchproof.config import (
     number,
     project,
 )
-from torchproof.rows.plan import Row, expand, expand_line
+from torchproof.rows.plan import Row, expand, expand_line, tiers_within
 
 BINDINGS = ("stable", "native")
 PACKAGES = ("stubs", "real")
@@ -193,6 +193,16 @@ def reason(matrix: Matrix, spec: RowSpec) -> Iterator[Violation]:
             )
 
 
+def tier_includes(matrix: Matrix) -> Iterator[Violation]:
+    """No tier includes itself."""
+    for tier in matrix.tiers:
+        for other in tier.includes:
+            if tier.name in tiers_within(matrix, other):
+                through = "" if other == tier.name else f", through {other!r}"
+                message = f"tier {tier.name!r} includes itself{through}: leave {other!r} out"
+                yield Violation(tier.line, "tier-includes", message)
+
+
 def spans(matrix: Matrix) -> Iterator[Violation]:
     """A tier that must span torch holds its oldest and its newest."""
     ends = matrix.supporting("stable")
@@ -232,6 +242,7 @@ def violations(matrix: Matrix) -> tuple[Violation, ...]:
                     found += rule(matrix, row)
         found += paths(matrix)
         found += level_variables(matrix)
+        found += tier_includes(matrix)
         found += spans(matrix)
         found += real_packages(matrix)
     return tuple(sorted(set(found), key=lambda v: (v.line, v.rule, v.message)))
