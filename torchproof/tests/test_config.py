@@ -95,6 +95,8 @@ def test_what_is_not_a_table_is_refused() -> None:
         config.loads(ROW.format(binding="stable"))
     with pytest.raises(config.ConfigError, match="not TOML"):
         config.loads("stable = {")
+    with pytest.raises(config.ConfigError, match="not TOML that can be read: it is nes"):
+        config.loads(f"x = {'[' * 5000}")
 
 
 def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:

@@ -26,10 +26,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_module_of_the_project_makes_files_too(project: Path) -> None:
-    (project / "table_of_speeds.py").write_text("def check(): return ('speeds.md: old',)\n")
+    text = "def check(): return ('speeds.md: old',)\ndef write(): pass\n"
+    (project / "table_of_speeds.py").write_text(text)
     assert list(made.makers()[-1].check()) == ["speeds.md: old"]
 
 
 def test_a_module_that_is_not_there_is_named_with_what_to_write(project: Path) -> None:
+    with pytest.raises(config.ConfigError, match=r"names 'table_of_speeds'.*check\(\) and write"):
+        made.makers()
+
+
+@pytest.mark.parametrize("text", ["", "def check(): pass\n", "check, write = 'now', 'later'\n"])
+def test_a_module_that_makes_nothing_is_named_with_what_to_write(project: Path, text: str) -> None:
+    (project / "table_of_speeds.py").write_text(text)
     with pytest.raises(config.ConfigError, match=r"names 'table_of_speeds'.*check\(\) and write"):
         made.makers()

@@ -24,7 +24,7 @@ def makers() -> tuple[Maker, ...]:
     """Every module that makes files of this project.
 
     Raises:
-        ConfigError: matrix.toml names a module that the project does not have.
+        ConfigError: matrix.toml names a module that is not there, or makes no files.
     """
     project = config.project()
     recipe = [variants] if project.conda.packages else []
@@ -36,9 +36,17 @@ def _module(name: str) -> Maker:
     if str(config.ROOT) not in sys.path:
         sys.path.append(str(config.ROOT))
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise config.ConfigError(
-            f"{config.FILE}: project.made names {name!r}: {error}; name a module that has check() "
-            "and write(), as Python imports it from the project's root"
-        ) from None
+        raise _no_maker(name, str(error)) from None
+    for function in ("check", "write"):
+        if not callable(getattr(module, function, None)):
+            raise _no_maker(name, f"it has no {function}()")
+    return module
+
+
+def _no_maker(name: str, reason: str) -> config.ConfigError:
+    return config.ConfigError(
+        f"{config.FILE}: project.made names {name!r}: {reason}; name a module that has check() "
+        "and write(), as Python imports it from the project's root"
+    )

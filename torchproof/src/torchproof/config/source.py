@@ -35,6 +35,8 @@ class Source:
             return Source(text, tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"not TOML: {error}") from None
+        except RecursionError:
+            raise ConfigError("not TOML that can be read: it is nested too deep") from None
 
     def rows(self, name: str) -> list[tuple[dict[str, Any], int]]:
         """Each row of an array, and its line."""
