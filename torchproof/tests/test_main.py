@@ -103,6 +103,22 @@ def test_rows_on_different_builds_of_one_wheel_fail_the_report(
     assert "wheel: the rows were run on 2 different wheels" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", [[], ["--strict"], ["--list"], ["--report"]], ids=" ".join)
+def test_a_tier_without_a_row_is_refused(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+) -> None:
+    matrix = config.load()
+    empty = dataclasses.replace(matrix.tiers[0], name="weekly")
+    changed = dataclasses.replace(matrix, tiers=(*matrix.tiers, empty))
+    monkeypatch.setattr(config, "load", lambda: changed)
+    assert tool.main(["--tier", "weekly", *command]) == 2
+    message = " ".join(capsys.readouterr().out.split())
+    assert "tier 'weekly' has no row; rows are of local, nightly, pr" in message
+
+
 # --record -----------------------------------------------------------------------------------------
 
 

@@ -53,6 +53,8 @@ def test_the_project_breaks_no_rule() -> None:
         ("compiler-bounds", {"compiler": "clang++-13"}),
         ("cuda-host-compiler", {"compiler": "g++-14", "more": ', cuda = "12.6"', "torch": "2.10"}),
         ("cuda-major", {"more": ', cuda = "12.8"', "binding": "native"}),
+        ("rows", {"torch": "all", "python": "3.9"}),
+        ("rows", {"more": ", cuda = []"}),
         ("names", {"torch": "2.99"}),
         ("names", {"suite": "everything"}),
         ("names", {"binding": "pybind"}),
@@ -67,6 +69,13 @@ def test_a_rule_catches_its_row(rule: str, changes: dict[str, str]) -> None:
     line = text.splitlines().index("  " + ROW.format(**{**GOOD, **changes})) + 1
     assert (line, rule) in broken_by(text)
     assert {found for _, found in broken_by(text)} <= {rule, "compiler-bounds", "cxx-standard"}
+
+
+def test_a_matrix_without_a_row_is_caught() -> None:
+    head, _, rest = TEXT.partition("\nrows = [")
+    text = f"{head}\nrows = []\n{rest.partition(']' + chr(10) + chr(10))[2]}"
+    line = text.splitlines().index("rows = []") + 1
+    assert (line, "rows") in broken_by(text)
 
 
 def test_a_suite_whose_tests_are_not_there_is_caught() -> None:

@@ -126,7 +126,11 @@ def chosen_rows(
     matrix: config.Matrix, machine: Machine, chosen: argparse.Namespace
 ) -> tuple[Placed, ...]:
     """The rows of the tier that were selected, on this machine."""
-    placed = place(matrix, expand(matrix, chosen.tier), machine)
+    rows = expand(matrix, chosen.tier)
+    if not rows:
+        others = ", ".join(sorted({spec.tier for spec in matrix.rows}))
+        raise config.ConfigError(f"tier {chosen.tier!r} has no row; rows are of {others}")
+    placed = place(matrix, rows, machine)
     return select(placed, chosen.select) if chosen.select else placed
 
 

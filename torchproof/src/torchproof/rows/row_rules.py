@@ -1,5 +1,6 @@
 """What a row may not claim. Each rule is one function; `torchproof check` runs them all."""
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,14 +26,15 @@ CXX20 = 20
 
 @dataclass(frozen=True)
 class Violation:
-    """A line of `matrix.toml`, the rule it breaks, and how."""
+    """A line of `matrix.toml`, 0 for what it has none of, the rule it breaks, and how."""
 
     line: int
     rule: str
     message: str
 
     def __str__(self) -> str:
-        return f"matrix.toml:{self.line}: [{self.rule}] {self.message}"
+        line = f":{self.line}" if self.line else ""
+        return f"matrix.toml{line}: [{self.rule}] {self.message}"
 
 
 def names(matrix: Matrix) -> Iterator[Violation]:
@@ -105,6 +107,19 @@ def level_variables(matrix: Matrix) -> Iterator[Violation]:
             if "=" not in variable:
                 message = f"level {level.name!r}: {variable!r} is not NAME=value"
                 yield Violation(level.line, "level-variables", message)
+
+
+def some_row(matrix: Matrix) -> Iterator[Violation]:
+    """There is a row, and each line stands for one: what has none would pass."""
+    if not matrix.rows:
+        message = "there is no row to run: write rows = [ { tier = ..., torch = ..., ... }, ... ]"
+        yield Violation(line_of("rows"), "rows", message)
+    for spec in matrix.rows:
+        if not any(expand_line(matrix, spec)):
+            lists = dataclasses.asdict(spec).items()
+            empty = ", ".join(key for key, value in lists if value == ())
+            why = f"{empty} is empty" if empty else "no torch of it has a wheel for its Python"
+            yield Violation(spec.line, "rows", f"the line stands for no row: {why}")
 
 
 def wheel(matrix: Matrix, row: Row) -> Iterator[Violation]:
@@ -240,6 +255,7 @@ def violations(matrix: Matrix) -> tuple[Violation, ...]:
             for row in expand_line(matrix, spec):
                 for rule in ROW_RULES:
                     found += rule(matrix, row)
+        found += some_row(matrix)
         found += paths(matrix)
         found += level_variables(matrix)
         found += tier_includes(matrix)
