@@ -43,13 +43,21 @@ def test_each_table_knows_its_line() -> None:
         ("spans_torch = false", "spans_torch = 0", "spans_torch must be a bool, got int 0"),
         ('torch_below = "3"', "torch_below = 3", "torch_below must be a str, got int 3"),
         ("[conda]", "[konda]", "unknown table 'konda'; the tables are audit, compilers, conda"),
+        ("rows = [", "foo=1\nrows = [", "unknown table 'foo'; the tables are audit"),
+        ('target = "2.10"', 'target = "x"', "stable.target: 'x' is no version: expected numbers"),
+        ('target = "2.10"', 'target = "9.10"', "stable.target: there is no torch 9.10 or newer; "),
+        (
+            'headers = "2.13"',
+            'headers = "9.9"',
+            "stable.headers: there is no torch 9.9; the torches",
+        ),
     ],
 )
 def test_a_wrong_table_is_named_with_its_line(old: str, new: str, message: str) -> None:
     wrong = TEXT.replace(old, new, 1)
     with pytest.raises(config.ConfigError, match=message) as error:
         config.loads(wrong)
-    assert str(error.value).startswith(f"line {line_of(wrong, new.strip())}:")
+    assert str(error.value).startswith(f"line {line_of(wrong, new.strip().splitlines()[0])}:")
 
 
 def test_a_typo_in_audit_is_named_with_its_line() -> None:
@@ -109,6 +117,18 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     path.write_text("stable = {", encoding="utf-8")
     with pytest.raises(config.ConfigError, match=f"{path}: not TOML"):
         config.read_toml(path)
+
+
+def test_what_has_no_line_is_named_without_one(tmp_path: Path) -> None:
+    (tmp_path / "matrix.toml").write_text("")
+    with pytest.raises(config.ConfigError) as error:
+        config.project(tmp_path / "matrix.toml")
+    message = (
+        "[project]: the section is missing: write it with name, sources, kernels, tests, smoke"
+    )
+    assert str(error.value) == f"matrix.toml: {message}"
+    with pytest.raises(config.ConfigError, match=r"^unknown table 'foo'"):
+        config.loads("foo.bar = 1")
 
 
 SHORT = """

@@ -40,8 +40,7 @@ def _table(kind: type, *, required: bool = True, key: str | None = None) -> dict
     """A dataclass. A row of a table that the facts have needs its key alone."""
     types = typing.get_type_hints(kind)
     fields = [field for field in dataclasses.fields(kind) if field.name != "line"]
-    missing = dataclasses.MISSING
-    needed = [f.name for f in fields if {f.default, f.default_factory} == {missing}]
+    needed = [name for name in config.required(kind) if name != "line"]
     return {
         "type": "object",
         "description": (kind.__doc__ or "").strip().splitlines()[0],

@@ -20,6 +20,7 @@ from torchproof.config.source import (
     read_text,
     read_toml,
     read_value,
+    required,
 )
 from torchproof.config.tables import (
     HOME,
@@ -82,6 +83,7 @@ __all__ = [
     "read_text",
     "read_toml",
     "recipe_version",
+    "required",
     "series",
     "version",
 ]
@@ -167,10 +169,28 @@ def _stable(source: Source, torches: tuple[Torch, ...], rows: tuple[RowSpec, ...
     """The table `stable`; a project without a stable binding needs none, and takes every torch."""
     stated = source.document.get("stable")
     if isinstance(stated, dict):
-        return read_table(Stable, stated, source.line_of("stable"))
+        line = source.line_of("stable") or source.line_of("[stable]")
+        stable = read_table(Stable, stated, line)
+        if wrong := _wrong_torch(stable, torches):
+            raise ConfigError(f"line {line}: stable.{wrong}")
+        return stable
     if stated is not None or any("stable" in row.binding for row in rows):
         raise ConfigError("the table 'stable' is missing: stable = { target = ..., headers = ... }")
     return Stable(torches[0].series, torches[-1].series)
+
+
+def _wrong_torch(stable: Stable, torches: tuple[Torch, ...]) -> str:
+    """Why a torch of the table `stable` is none; empty where both are there."""
+    names = ", ".join(torch.series for torch in torches)
+    try:
+        too_new = number(stable.target) > number(torches[-1].version)
+    except ConfigError as error:
+        return f"target: {error}"
+    if too_new:
+        return f"target: there is no torch {stable.target} or newer; the torches are {names}"
+    if not any(stable.headers in (torch.version, torch.series) for torch in torches):
+        return f"headers: there is no torch {stable.headers}; the torches are {names}"
+    return ""
 
 
 def check_names(source: Source) -> None:
@@ -178,8 +198,9 @@ def check_names(source: Source) -> None:
     known = {"stable", *ARRAYS, *SECTIONS}
     for name in source.document.keys() - known:
         line = source.line_of(f"[{name}]") or source.line_of(name)
+        where = f"line {line}: " if line else ""
         raise ConfigError(
-            f"line {line}: unknown table {name!r}; the tables are {', '.join(sorted(known))}"
+            f"{where}unknown table {name!r}; the tables are {', '.join(sorted(known))}"
         )
 
 
@@ -189,6 +210,8 @@ def section(source: Source, name: str) -> Any:
     values = source.document.get(name, {})
     if not isinstance(values, dict):
         raise ConfigError(f"line {source.line_of(name)}: {name!r} must be a section: {header}")
+    if name not in {**source.document, **facts().document}:
+        raise ConfigError(f"the section is missing: write it with {', '.join(required(kind))}")
     at = {key: source.line_of(header, key) for key in values}
     return read_table(
         kind, {**facts().document.get(name, {}), **values}, source.line_of(header), at

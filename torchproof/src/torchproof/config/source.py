@@ -54,13 +54,24 @@ class Source:
     def line_of(self, header: str, key: str | None = None) -> int:
         """The line of a section's header, or of a key below it; the header's where it has none."""
         lines = [line.split("#")[0].strip() for line in self.text.splitlines()]
-        start = next((at for at, line in enumerate(lines, 1) if line.split(" =")[0] == header), 0)
+        start = next((at for at, line in enumerate(lines, 1) if _key(line) == header), 0)
         for at, line in enumerate(lines[start:], start + 1):
             if line.startswith("[") and header.startswith("["):
                 break
-            if key and line.partition("=")[0].strip() == key:
+            if key and _key(line) == key:
                 return at
         return start
+
+
+def _key(line: str) -> str:
+    return line.partition("=")[0].strip()
+
+
+def required(kind: type) -> list[str]:
+    """The keys that a table must have."""
+    missing = {dataclasses.MISSING}
+    fields = dataclasses.fields(kind)
+    return [f.name for f in fields if {f.default, f.default_factory} == missing]
 
 
 def read_table(
@@ -79,10 +90,10 @@ def read_table(
         raise ConfigError(
             f"line {at.get(unknown, line)}: unknown key {unknown!r}; the keys here are {known}"
         )
-    for name, declared in fields.items():
+    for name in fields:
         if name in given:
             given[name] = read_value(name, types[name], given[name], at.get(name, line))
-        elif {declared.default, declared.default_factory} == {dataclasses.MISSING}:
+        elif name in required(kind):
             raise ConfigError(f"line {line}: the key {name!r} is missing")
     try:
         return kind(**given)
