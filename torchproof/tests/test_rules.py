@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from torchproof.rows import row_rules
 from torchproof.rows.row_rules import violations
 
 from torchproof import config
@@ -100,6 +103,24 @@ def test_a_tier_that_includes_itself_is_caught(own: str, expected: dict[str, str
         if tier.name in expected:
             message = f"[tier-includes] tier {tier.name!r} includes {expected[tier.name]}"
             assert message in found[tier.line]
+
+
+@pytest.mark.parametrize("minutes", [0, -1])
+def test_a_suite_without_time_is_caught(minutes: int) -> None:
+    text = TEXT.replace("minutes = 20", f"minutes = {minutes}", 1)
+    line = next(at for at, each in enumerate(text.splitlines(), 1) if 'name = "full"' in each)
+    assert broken_by(text) == [(line, "minutes")]
+
+
+@pytest.mark.parametrize("name", ["", "my ext", "../x", "torch-scatter", "1st", "class"])
+def test_a_project_whose_name_cannot_be_imported_is_caught(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    named = dataclasses.replace(config.project(), name=name)
+    monkeypatch.setattr(row_rules, "project", lambda: named)
+    (found,) = violations(config.load())
+    assert TEXT.splitlines()[found.line - 1] == 'name = "decay"'
+    assert f"project.name: {name!r} cannot be imported" in str(found)
 
 
 def test_a_compiler_too_old_for_torchs_standard_is_caught() -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from keyword import iskeyword
 
 from torchproof.config import (
     HOST,
@@ -98,6 +99,22 @@ def _absence(path: str) -> str:
 
 def _of_project(key: str, rule: str, message: str) -> Violation:
     return Violation(line_of("[project]", key), rule, f"project.{key}: {message}")
+
+
+def project_name(_: Matrix) -> Iterator[Violation]:
+    """The project's name is one that Python imports, as a row does."""
+    name = project().name
+    if not name.isidentifier() or iskeyword(name):
+        message = f"{name!r} cannot be imported: write the name of the package, such as my_ops"
+        yield _of_project("name", "project-name", message)
+
+
+def minutes(matrix: Matrix) -> Iterator[Violation]:
+    """A suite has time to run."""
+    for suite in matrix.suites:
+        if suite.minutes < 1:
+            message = f"suite {suite.name!r}: minutes must be at least 1, got {suite.minutes}"
+            yield Violation(suite.line, "minutes", message)
 
 
 def level_variables(matrix: Matrix) -> Iterator[Violation]:
@@ -257,6 +274,8 @@ def violations(matrix: Matrix) -> tuple[Violation, ...]:
                     found += rule(matrix, row)
         found += some_row(matrix)
         found += paths(matrix)
+        found += project_name(matrix)
+        found += minutes(matrix)
         found += level_variables(matrix)
         found += tier_includes(matrix)
         found += spans(matrix)
