@@ -230,6 +230,22 @@ def test_a_list_says_once_what_is_missing_for_how_many_rows(
     assert sum(counts) == sum(line.split()[-1:] == ["no"] for line in lines) > len(reasons) > 0
 
 
+@pytest.mark.parametrize(
+    "select",
+    [
+        ["--select", "python=3.11,python=3.12,torch=2.15"],
+        ["--select", "python=3.11", "--select", "python=3.12", "--select=torch=2.15"],
+    ],
+    ids=["once", "one by one"],
+)
+def test_every_select_counts(
+    folder: Path, capsys: pytest.CaptureFixture[str], select: list[str]
+) -> None:
+    assert tool.main(["--list", "--json", "--tier", "nightly", *select]) == 0
+    found = {(row["torch"], row["python"]) for row in json.loads(capsys.readouterr().out)}
+    assert found == {("2.15.0", "3.11"), ("2.15.0", "3.12")}
+
+
 # Runs that end early -----------------------------------------------------------------------------
 
 

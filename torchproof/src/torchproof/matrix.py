@@ -40,8 +40,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tier", default="local", help="the rows to run (default: %(default)s)")
     parser.add_argument(
         "--select",
+        action="append",
         metavar="KEY=VALUE,...",
-        help="only rows with these values: torch=2.15,python=3.12",
+        help="only rows with these values: torch=2.15,python=3.12; a key given twice means either",
     )
     parser.add_argument(
         "--check", action="store_true", help="only check matrix.toml and what is made from it"
@@ -131,7 +132,7 @@ def chosen_rows(
         others = ", ".join(sorted({spec.tier for spec in matrix.rows}))
         raise config.ConfigError(f"tier {chosen.tier!r} has no row; rows are of {others}")
     placed = place(matrix, rows, machine)
-    return select(placed, chosen.select) if chosen.select else placed
+    return select(placed, ",".join(chosen.select)) if chosen.select else placed
 
 
 def fetch_emulated(matrix: config.Matrix, placed: tuple[Placed, ...], console: Console) -> bool:
