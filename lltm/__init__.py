@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Sequence
 
 from lltm import _library, backends, cells, functional, jit, ops, reference, tutorial
 from lltm._version import __version__
@@ -32,10 +33,23 @@ __all__ = [
 ]
 
 
+def _module_run(arguments: Sequence[str]) -> str | None:
+    """The module that an interpreter with these arguments runs: ``-m x``, ``-mx``, ``-Bm x``."""
+    remaining = iter(arguments)
+    for argument in remaining:
+        options = argument[1:] if argument.startswith("-") and argument[1:2] != "-" else ""
+        for index, option in enumerate(options, 1):
+            if option in "mWX":  # the rest is its value, or the next argument
+                value = argument[index + 1 :] or next(remaining, "")
+                if option == "m":
+                    return value
+                break
+    return None
+
+
 def _is_being_explained() -> bool:
     """Whether this import is the first half of ``python -m lltm``, which says what is wrong."""
-    arguments = sys.orig_argv
-    return sys.argv[:1] == ["-m"] and "lltm" in arguments[arguments.index("-m") + 1 :][:1]
+    return sys.argv[:1] == ["-m"] and _module_run(sys.orig_argv[1:]) == "lltm"
 
 
 @functools.cache

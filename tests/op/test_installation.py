@@ -95,6 +95,28 @@ def test_explanation(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.subprocess
+@pytest.mark.parametrize("spelling", [["-m", "lltm"], ["-mlltm"], ["-Bm", "lltm"], ["-Bmlltm"]])
+def test_every_spelling_of_a_module_to_run(spelling: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "utf8", "-Wignore", *spelling]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("sound\n")
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize("spelling", [["-m", "user"], ["-muser"], ["-Bm", "user"]])
+def test_a_package_that_is_run_may_import_lltm(spelling: list[str], tmp_path: Path) -> None:
+    """At once, with its ops: it is not lltm that is explained."""
+    (tmp_path / "user").mkdir()
+    loaded = "import lltm\nprint(lltm.backends.get('fused').name)\n"
+    (tmp_path / "user" / "__init__.py").write_text(loaded, encoding="utf-8")
+    (tmp_path / "user" / "__main__.py").write_text("", encoding="utf-8")
+    command = [sys.executable, *spelling, "lltm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout == "fused\n", done.stderr
+
+
 def test_the_explanation_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert explanation.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
