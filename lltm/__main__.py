@@ -25,7 +25,12 @@ def _library_facts() -> tuple[dict[str, Any] | None, str | None]:
         return None, str(error)
     try:
         lltm._load()
-    except ImportError as error:
+        if build["cells"]:
+            _library.load_cells()
+        if backends.DEFAULT is not None:
+            backends.get(backends.DEFAULT)
+        torch.ops.lltm.cpu_capability()
+    except (ImportError, ValueError, RuntimeError) as error:  # also of what the environment says
         return build, str(error)
     return build, None
 

@@ -167,6 +167,15 @@ def test_what_is_installed_is_explained_where_it_is_damaged(copy: InstalledCopy)
     assert "torch must be" in json.loads(explained.stdout)["problem"]
 
 
+@pytest.mark.subprocess
+def test_the_cells_library_is_part_of_what_is_explained(copy: InstalledCopy) -> None:
+    copy.describe(cells={"lstm": "lltm_cell_0123456789abcdef"})
+    copy.library.with_name("liblltm_cells.so").unlink(missing_ok=True)
+    explained = copy.run("-m", "lltm", "--json")
+    assert explained.returncode == 1, explained.stdout
+    assert "liblltm_cells.so is damaged" in json.loads(explained.stdout)["problem"]
+
+
 # Truncation -------------------------------------------------------------------------------------
 
 

@@ -96,6 +96,27 @@ def test_explanation(tmp_path: Path) -> None:
 
 
 @pytest.mark.subprocess
+@pytest.mark.parametrize(
+    ("variable", "value"), [("LLTM_CPU_CAPABILITY", "AVX2"), ("LLTM_BACKEND", "fastest")]
+)
+def test_a_variable_under_which_nothing_computes_is_explained(
+    variable: str, value: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lltm", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, variable: value},
+    )
+    assert done.returncode == 1, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["sound"] is False
+    assert value in facts["problem"]
+
+
+@pytest.mark.subprocess
 @pytest.mark.parametrize("spelling", [["-m", "lltm"], ["-mlltm"], ["-Bm", "lltm"], ["-Bmlltm"]])
 def test_every_spelling_of_a_module_to_run(spelling: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-X", "utf8", "-Wignore", *spelling]
