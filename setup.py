@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import sys
 import tarfile
 from pathlib import Path
@@ -39,6 +40,12 @@ os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
 
 class Wheel(bdist_wheel):  # type: ignore[misc]  # setuptools carries no types
     """A wheel for any CPython of this platform: it contains a library, but no extension module."""
+
+    def run(self) -> None:
+        """Of what this build makes: setuptools would pack what an earlier one has left, too."""
+        if not self.skip_build:
+            shutil.rmtree(self.get_finalized_command("build").build_lib, ignore_errors=True)
+        super().run()
 
     def get_tag(self) -> tuple[str, str, str]:
         """``py3-none-<platform>``."""

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import lltm
@@ -16,8 +17,25 @@ BUILT = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "build_support", "csrc", "lltm")
 
 
-def wheel(folder: Path, time: int) -> Path:
-    """Pack the installed library from a clone whose files have that time; nothing is compiled."""
+# setup.py, with the installed library in the place of what would be compiled.
+SETUP = """
+import pathlib, runpy, shutil, sys
+sys.path.insert(0, "")
+from build_support import library
+
+installed = pathlib.Path(sys.argv.pop(1))
+
+def build_extension(self, ext):
+    made = pathlib.Path(self.get_ext_fullpath(ext.name))
+    made.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(installed / made.name, made)
+
+library.Build.build_extension = build_extension
+runpy.run_path("setup.py", run_name="__main__")
+"""
+
+
+def clone(folder: Path) -> None:
     for name in FILES:
         source, target = ROOT / name, folder / name
         if source.is_dir():
@@ -25,6 +43,17 @@ def wheel(folder: Path, time: int) -> Path:
         else:
             target.parent.mkdir(exist_ok=True)
             shutil.copy(source, target)
+
+
+def run_setup(folder: Path, *arguments: str) -> None:
+    installed = Path(lltm.__file__).with_name("lib")
+    command = [sys.executable, "-c", SETUP, str(installed), "-q", *arguments]
+    subprocess.run(command, cwd=folder, check=True)
+
+
+def wheel(folder: Path, time: int) -> Path:
+    """Pack the installed library from a clone whose files have that time; nothing is compiled."""
+    clone(folder)
     built = folder / "build" / BUILT / "lltm"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(lltm.__file__).parent, built, ignore=ignored)
@@ -66,6 +95,24 @@ def test_two_clones_give_the_same_source_distribution(tmp_path: Path) -> None:
     first, second = made
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_wheel_has_nothing_of_an_earlier_build(tmp_path: Path) -> None:
+    clone(tmp_path)
+    of_cuda = tmp_path / "build" / BUILT / "lltm" / "lib" / "liblltm_cuda.so"
+    removed = of_cuda.parents[1] / "removed.py"
+    for path in (of_cuda, removed):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    run_setup(tmp_path, "bdist_wheel", "--dist-dir", "dist")
+    (made,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(made) as packed:
+        names = packed.namelist()
+    assert {name for name in names if "/lib/" in name} == {
+        "lltm/lib/build.json",
+        "lltm/lib/liblltm.so",
+    }
+    assert "lltm/removed.py" not in names
 
 
 def version(**environment: str) -> str:
