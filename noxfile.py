@@ -93,7 +93,6 @@ def install_lltm(session: nox.Session) -> None:
 
 def build_in_place(session: nox.Session) -> None:
     """Build what changed of the library into lltm/lib, so that this tree can be imported."""
-    Path("lltm", "lib").mkdir(exist_ok=True)
     session.run("python", "setup.py", "--quiet", "build_ext", "--inplace", silent=True)
 
 

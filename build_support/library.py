@@ -166,6 +166,7 @@ def cuda_library() -> Extension:
     """
     if not sys.platform.startswith("linux"):
         raise SystemExit("LLTM_CUDA=1 builds on Linux only; leave it out here")
+    cuda.images()  # or a wrong list would be refused after the library for the CPU
     return Extension(
         "lltm.lib.liblltm_cuda",
         sources=[f"csrc/{BINDING}/cuda_binding.cpp", *COMMON_SOURCES],
@@ -257,6 +258,9 @@ class Build(cpp_extension.BuildExtension):
 
     def run(self) -> None:
         """Build, then describe the library beside it."""
+        if self.inplace:  # the sources have no folder for it
+            for ext in self.extensions:
+                Path(self.get_ext_fullpath(ext.name)).parent.mkdir(exist_ok=True)
         super().run()
         for ext in self.extensions:
             path = Path(self.get_ext_fullpath(ext.name))

@@ -115,6 +115,16 @@ def test_a_wheel_has_nothing_of_an_earlier_build(tmp_path: Path) -> None:
     assert "lltm/removed.py" not in names
 
 
+def test_a_clone_is_built_in_place(tmp_path: Path) -> None:
+    """As `pip install --editable` does; the tree has no folder for the library."""
+    clone(tmp_path)
+    run_setup(tmp_path, "build_ext", "--inplace")
+    assert {path.name for path in (tmp_path / "lltm" / "lib").iterdir()} == {
+        "build.json",
+        "liblltm.so",
+    }
+
+
 def version(**environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", "from build_support.variant import *; print(package_version())"],
