@@ -35,7 +35,11 @@ WITHOUT_LIBRARY = {"dist_info", "egg_info", "sdist"}
 
 
 # Two builds of the same sources are the same bytes, wherever and whenever they are made.
-os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
+os.environ["SOURCE_DATE_EPOCH"] = os.environ.get("SOURCE_DATE_EPOCH") or "315532800"
+if not os.environ["SOURCE_DATE_EPOCH"].isdecimal():
+    raise SystemExit(
+        f"SOURCE_DATE_EPOCH must be seconds since 1970, got {os.environ['SOURCE_DATE_EPOCH']!r}"
+    )
 
 
 class Wheel(bdist_wheel):  # type: ignore[misc]  # setuptools carries no types

@@ -14,9 +14,19 @@ BINDINGS = ("stable", "native")
 # The first torch that the stable binding serves.
 TORCH_TARGET = "2.10"
 BINDING = os.environ.get("LLTM_BINDING") or "stable"
-CELLS = os.environ.get("LLTM_CELLS") == "1"
-CUDA = os.environ.get("LLTM_CUDA") == "1"
-DEBUG = os.environ.get("LLTM_DEBUG") == "1"
+
+
+def _switch(name: str) -> bool:
+    """Whether a variable of the environment is 1, not 0 or empty; nothing else is understood."""
+    value = os.environ.get(name, "")
+    if value not in ("", "0", "1"):
+        raise SystemExit(f"{name} must be 1 or 0, got {value!r}")
+    return value == "1"
+
+
+CELLS = _switch("LLTM_CELLS")
+CUDA = _switch("LLTM_CUDA")
+DEBUG = _switch("LLTM_DEBUG")
 # Who installs the build into a package: it names variants in its own way, and may change the
 # library after the build.
 PACKAGER = os.environ.get("LLTM_PACKAGER") or None

@@ -10,6 +10,8 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import pytest
+
 import lltm
 
 ROOT = Path(__file__).parents[1]
@@ -45,10 +47,10 @@ def clone(folder: Path) -> None:
             shutil.copy(source, target)
 
 
-def run_setup(folder: Path, *arguments: str) -> None:
+def run_setup(folder: Path, *arguments: str, **environment: str) -> None:
     installed = Path(lltm.__file__).with_name("lib")
     command = [sys.executable, "-c", SETUP, str(installed), "-q", *arguments]
-    subprocess.run(command, cwd=folder, check=True)
+    subprocess.run(command, cwd=folder, env={**os.environ, **environment}, check=True)
 
 
 def wheel(folder: Path, time: int) -> Path:
@@ -104,7 +106,7 @@ def test_a_wheel_has_nothing_of_an_earlier_build(tmp_path: Path) -> None:
     for path in (of_cuda, removed):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
-    run_setup(tmp_path, "bdist_wheel", "--dist-dir", "dist")
+    run_setup(tmp_path, "bdist_wheel", "--dist-dir", "dist", SOURCE_DATE_EPOCH="")
     (made,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(made) as packed:
         names = packed.namelist()
@@ -123,6 +125,31 @@ def test_a_clone_is_built_in_place(tmp_path: Path) -> None:
         "build.json",
         "liblltm.so",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("LLTM_CUDA", "true", "LLTM_CUDA must be 1 or 0, got 'true'"),
+        ("LLTM_CELLS", "yes", "LLTM_CELLS must be 1 or 0, got 'yes'"),
+        ("LLTM_DEBUG", "2", "LLTM_DEBUG must be 1 or 0, got '2'"),
+        ("LLTM_BINDING", "Stable", "LLTM_BINDING must be stable or native, got 'Stable'"),
+        ("SOURCE_DATE_EPOCH", "now", "SOURCE_DATE_EPOCH must be seconds since 1970, got 'now'"),
+    ],
+)
+def test_what_the_environment_asks_for_is_checked_first(
+    name: str, value: str, message: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--version"],
+        cwd=ROOT,
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip() == message
 
 
 def version(**environment: str) -> str:
