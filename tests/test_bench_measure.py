@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from torchproof.machine import processes
+from torchproof.machine import processes, processor
 
 from benchmarks import workloads
 from benchmarks.runs import __main__, measure
@@ -83,6 +84,38 @@ def test_a_selection_keeps_only_the_parts_that_can_hold_it() -> None:
 def test_a_selection_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(BenchError, match="threads=2 leaves nothing of --quick, which has op=cell"):
         names("quick", "threads=2")
+
+
+@pytest.mark.parametrize("select", ["op=cell,rows=3", "nonsense"])
+def test_a_selection_by_what_no_row_has_is_refused(select: str) -> None:
+    with pytest.raises(BenchError, match="is none of op, case, dtype, threads, work"):
+        names("quick", select)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
+def test_what_is_no_time_is_refused(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        __main__.arguments([f"--seconds={seconds}"])
+    assert "--seconds: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["lltm", "torch", "python", "processor"])
+def test_a_result_is_kept_only_of_the_same_build_and_machine(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Measurer(tmp_path, QUICK, 1.0, None).result(PART)
+    if what == "lltm":
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "lib" / "build.json").write_text("{}", encoding="utf-8")
+        monkeypatch.setattr(measure, "installed_package", lambda: tmp_path)
+    elif what == "torch":
+        monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.99.0")
+    elif what == "python":
+        monkeypatch.setattr(sys, "version", "3.99.0")
+    else:
+        another = replace(processor.read(), model=processor.read().model + 1)
+        monkeypatch.setattr(processor, "read", lambda: another)
+    assert Measurer(tmp_path, QUICK, 1.0, None).result(PART) != before
 
 
 def test_a_result_is_kept_only_for_the_same_options(tmp_path: Path) -> None:

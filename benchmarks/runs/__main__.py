@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -27,6 +28,14 @@ RECORD = Path()
 """What `--compare` means without a file."""
 NOT_RUN = 3
 """Neither right (0) nor wrong (1): nothing was measured."""
+
+
+def duration(text: str) -> float:
+    """A time in seconds."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected more than 0 seconds, got {text}")
+    return value
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -62,7 +71,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=duration,
         help="to time each row (default: 1, of a sweep 0.1; each is timed five times at least)",
     )
     parser.add_argument(

@@ -6,6 +6,7 @@ count fresh thread pools (JAX has no other way) and each compiler a fresh cache 
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import json
 import subprocess
@@ -16,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchproof.config import ROOT, project
-from torchproof.files import kernels_hash, source_hash
-from torchproof.machine import processes
+from torchproof.files import kernels_hash, source_hash, text_hash
+from torchproof.machine import processes, processor
 
-from benchmarks.runs.figures import BenchError
+from benchmarks.runs.figures import FIELDS, BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,17 @@ def check_kernels(package: Path) -> None:
 def installed_package() -> Path:
     """Where pip has put the lltm that is raced; by its name the tree's own would be found."""
     return Path(sysconfig.get_path("platlib"), "lltm")
+
+
+def measured() -> tuple[str, ...]:
+    """What the figures are of, beside the sources: the installed lltm and torch, the processor."""
+    description = installed_package() / "lib" / "build.json"
+    return (
+        description.read_text(encoding="utf-8") if description.is_file() else "",
+        importlib.metadata.version("torch"),
+        sys.version,
+        repr(processor.read()),
+    )
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,8 @@ def parts(scope: Scope, select: str | None) -> Iterator[Part]:
         BenchError: it leaves none.
     """
     wanted = dict(each.partition("=")[::2] for each in select.split(",")) if select else {}
+    if unknown := sorted(wanted.keys() - {*FIELDS}):
+        raise BenchError(f"--select {select}: {unknown[0]!r} is none of {', '.join(FIELDS)}")
     found = [
         Part(op, dtype, threads, case)
         for threads, dtype, op in itertools.product(scope.threads, scope.dtypes, scope.ops)
@@ -132,8 +146,8 @@ class Measurer:
     compilers: bool = True
 
     def result(self, part: Part) -> Path:
-        """Where a part's JSON lies; the name changes with the sources and the options."""
-        key = source_hash(*project().sources, "benchmarks", "tests/op")[:12]
+        """Where a part's JSON lies; the name changes with what is measured, by what, and how."""
+        key = text_hash(source_hash(*project().sources, "benchmarks", "tests/op"), *measured())[:12]
         options = f"{self.scope.name}-{self.seconds:g}-{self.select or 'all'}".replace("/", "_")
         options += "" if self.compilers else "-without-compilers"
         return self.folder / "raw" / f"{part.name}-{options}-{key}.json"
