@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -94,10 +95,11 @@ def test_a_broken_rule_fails_the_step(runner: Runner) -> None:
     assert "at most 2.1" in runner.report()
 
 
-def test_arguments_are_quoted_as_in_a_shell(runner: Runner) -> None:
-    code, output = runner.run(CHECK, command="grid", arguments="--torch '2.13 is no torch'")
+@pytest.mark.parametrize("argument", ["'2.13 is no torch'", '"2.13 is \\"no\\" torch"'])
+def test_arguments_are_quoted_as_in_a_shell(runner: Runner, argument: str) -> None:
+    code, output = runner.run(CHECK, command="grid", arguments=f"--torch {argument}")
     assert code == 2
-    assert "2.13 is no torch" in output
+    assert shlex.split(argument)[0] in output
 
 
 @pytest.mark.parametrize(
@@ -105,6 +107,7 @@ def test_arguments_are_quoted_as_in_a_shell(runner: Runner) -> None:
     [
         ({"wheels": "no/*.whl"}, "::error::torchproof: no file matches 'no/*.whl'"),
         ({"command": "conda"}, "::error::torchproof: the command is audit or grid, not 'conda'"),
+        ({"arguments": '--smoke "import mine'}, 'quoted as in a shell: --smoke "import mine'),
         ({"wheels": "$(touch mark)"}, "does not exist; name a .so, a wheel"),
     ],
 )
