@@ -98,7 +98,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 def compiler() -> list[str]:
-    """The C++ compiler, as torch's own builds choose it."""
+    """The C++ compiler, with what may stand before or after it: ``CXX="ccache g++"``."""
     return shlex.split(os.environ.get("CXX", "c++"))
 
 
