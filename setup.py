@@ -24,6 +24,7 @@ from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build import build
 from setuptools.command.sdist import sdist
 
 # A build backend does not put the project's folder there.
@@ -42,14 +43,20 @@ if not os.environ["SOURCE_DATE_EPOCH"].isdecimal():
     )
 
 
-class Wheel(bdist_wheel):  # type: ignore[misc]  # setuptools carries no types
-    """A wheel for any CPython of this platform: it contains a library, but no extension module."""
+class FreshBuild(build):  # type: ignore[misc]  # setuptools carries no types
+    """A build of what is there: setuptools would keep, and pack, what an earlier one has left."""
 
     def run(self) -> None:
-        """Of what this build makes: setuptools would pack what an earlier one has left, too."""
-        if not self.skip_build:
-            shutil.rmtree(self.get_finalized_command("build").build_lib, ignore_errors=True)
+        """Build in an empty folder, unless this very command has begun to fill it."""
+        begun = any(self.distribution.have_run.get(name) for name in ("build_py", "build_ext"))
+        folder = Path(self.build_lib)
+        if folder.exists() and not begun:
+            shutil.rmtree(folder)
         super().run()
+
+
+class Wheel(bdist_wheel):  # type: ignore[misc]  # setuptools carries no types
+    """A wheel for any CPython of this platform: it contains a library, but no extension module."""
 
     def get_tag(self) -> tuple[str, str, str]:
         """``py3-none-<platform>``."""
@@ -89,7 +96,7 @@ if WITHOUT_LIBRARY.isdisjoint(sys.argv):
         version=package_version(),
         install_requires=dependencies(),
         ext_modules=library.libraries(),
-        cmdclass={"build_ext": library.Build, "bdist_wheel": Wheel},
+        cmdclass={"build": FreshBuild, "build_ext": library.Build, "bdist_wheel": Wheel},
     )
 else:
     setup(

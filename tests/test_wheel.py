@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import lltm
+from lltm import _library
 
 ROOT = Path(__file__).parents[1]
 BUILT = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
@@ -48,9 +49,9 @@ def clone(folder: Path) -> None:
 
 
 def run_setup(folder: Path, *arguments: str, **environment: str) -> None:
-    installed = Path(lltm.__file__).with_name("lib")
-    command = [sys.executable, "-c", SETUP, str(installed), "-q", *arguments]
-    subprocess.run(command, cwd=folder, env={**os.environ, **environment}, check=True)
+    command = [sys.executable, "-c", SETUP, str(_library.DIRECTORY), "-q", *arguments]
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("LLTM_")}
+    subprocess.run(command, cwd=folder, env={**inherited, **environment}, check=True)
 
 
 def wheel(folder: Path, time: int) -> Path:
@@ -99,20 +100,21 @@ def test_two_clones_give_the_same_source_distribution(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_wheel_has_nothing_of_an_earlier_build(tmp_path: Path) -> None:
+@pytest.mark.parametrize("commands", [[], ["build"]], ids=["alone", "after a build"])
+def test_a_wheel_has_nothing_of_an_earlier_build(commands: list[str], tmp_path: Path) -> None:
     clone(tmp_path)
     of_cuda = tmp_path / "build" / BUILT / "lltm" / "lib" / "liblltm_cuda.so"
     removed = of_cuda.parents[1] / "removed.py"
     for path in (of_cuda, removed):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
-    run_setup(tmp_path, "bdist_wheel", "--dist-dir", "dist", SOURCE_DATE_EPOCH="")
+    run_setup(tmp_path, *commands, "bdist_wheel", "--dist-dir", "dist", SOURCE_DATE_EPOCH="")
     (made,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(made) as packed:
         names = packed.namelist()
     assert {name for name in names if "/lib/" in name} == {
         "lltm/lib/build.json",
-        "lltm/lib/liblltm.so",
+        f"lltm/lib/{_library.NAMES[sys.platform]}",
     }
     assert "lltm/removed.py" not in names
 
@@ -123,7 +125,7 @@ def test_a_clone_is_built_in_place(tmp_path: Path) -> None:
     run_setup(tmp_path, "build_ext", "--inplace")
     assert {path.name for path in (tmp_path / "lltm" / "lib").iterdir()} == {
         "build.json",
-        "liblltm.so",
+        _library.NAMES[sys.platform],
     }
 
 
