@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 from collections.abc import Callable, Iterator, Sequence
@@ -206,7 +207,8 @@ class _Builder:
     """Turns a traced graph's nodes into values; equal ones become one.
 
     ``rounded``: whether numbers are as torch has them where it computes in float32, its default,
-    what is made of numbers and masks alone.
+    what is made of numbers and masks alone. Results are not: a product of two such numbers is one
+    in the dtype of the tensors.
     """
 
     def __init__(self, where: str, scalars: Scalars, rounded: bool) -> None:
@@ -396,13 +398,23 @@ def _trace(definition: Definition, probe: Probe) -> _Traced:
     return _Traced(definition, scalars, _graph(joint, tensors, where_defined(definition.step)))
 
 
+def _without_search_for_nan() -> contextlib.AbstractContextManager[None]:
+    """Anomaly mode's search takes values, which a trace does not have.
+
+    The mode is all threads': it is left alone where it does not search, as another thread may begin
+    to meanwhile.
+    """
+    if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
+        return torch.autograd.set_detect_anomaly(True, check_nan=False)
+    return contextlib.nullcontext()
+
+
 def _graph(joint: Callable[..., Any], tensors: Sequence[Tensor], where: str) -> Any:
     """The operations of a step and of its derivative, without one in place."""
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - imports half of torch
 
     try:
-        # The search for NaN, of anomaly mode, takes values, which a trace does not have.
-        with torch.autograd.set_detect_anomaly(torch.is_anomaly_enabled(), check_nan=False):
+        with _without_search_for_nan():
             traced = make_fx(joint)(*tensors)
     except RuntimeError as error:
         raise StepError(f"{where}: torch.func cannot differentiate it: {error}") from error

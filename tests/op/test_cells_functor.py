@@ -196,6 +196,20 @@ def test_a_step_is_traced_in_anomaly_mode() -> None:
         assert torch.is_anomaly_check_nan_enabled()
 
 
+def test_anomaly_mode_that_begins_during_a_trace_stays() -> None:
+    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> Tensor:
+        if threading.get_ident() != caller:  # in the thread that traces, as from any other
+            torch.autograd.set_detect_anomaly(True, check_nan=False)
+        return torch.tanh(z[0] * state[0])
+
+    caller = threading.get_ident()
+    try:
+        cells.define(step, gates=1, states=1)
+        assert torch.is_anomaly_enabled()
+    finally:
+        torch.autograd.set_detect_anomaly(False)
+
+
 def test_the_order_of_statements_does_not_name_the_ops() -> None:
     """Torch 2.14 traces the comparison of the sLSTM before what it is multiplied with."""
     made = functor(formulas.SLSTM)
