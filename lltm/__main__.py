@@ -14,6 +14,8 @@ import torch
 import lltm
 from lltm import _library, _processor, backends
 
+BY_JIT = ("jit", "jit_cuda")
+"""Backends that a program has to load by itself, so that none is here yet."""
 FACTS = ("lltm", "python", "torch", "cuda of torch")
 
 
@@ -27,7 +29,7 @@ def _library_facts() -> tuple[dict[str, Any] | None, str | None]:
         lltm._load()
         if build["cells"]:
             _library.load_cells()
-        if backends.DEFAULT is not None:
+        if backends.DEFAULT not in (None, *BY_JIT):
             backends.get(backends.DEFAULT)
         torch.ops.lltm.cpu_capability()
     except (ImportError, ValueError, RuntimeError) as error:  # also of what the environment says

@@ -170,10 +170,11 @@ def test_what_is_installed_is_explained_where_it_is_damaged(copy: InstalledCopy)
 @pytest.mark.subprocess
 def test_the_cells_library_is_part_of_what_is_explained(copy: InstalledCopy) -> None:
     copy.describe(cells={"lstm": "lltm_cell_0123456789abcdef"})
-    copy.library.with_name("liblltm_cells.so").unlink(missing_ok=True)
+    name = _library.CELLS_NAMES[sys.platform]
+    copy.library.with_name(name).unlink(missing_ok=True)
     explained = copy.run("-m", "lltm", "--json")
     assert explained.returncode == 1, explained.stdout
-    assert "liblltm_cells.so is damaged" in json.loads(explained.stdout)["problem"]
+    assert f"{name} is damaged" in json.loads(explained.stdout)["problem"]
 
 
 # Truncation -------------------------------------------------------------------------------------

@@ -117,6 +117,19 @@ def test_a_variable_under_which_nothing_computes_is_explained(
 
 
 @pytest.mark.subprocess
+def test_a_backend_that_a_program_loads_itself_is_no_fault(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lltm"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "LLTM_BACKEND": "jit"},
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "sound")
+
+
+@pytest.mark.subprocess
 @pytest.mark.parametrize("spelling", [["-m", "lltm"], ["-mlltm"], ["-Bm", "lltm"], ["-Bmlltm"]])
 def test_every_spelling_of_a_module_to_run(spelling: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-X", "utf8", "-Wignore", *spelling]
