@@ -103,6 +103,7 @@ def test_a_wheel_passes_the_audit_and_runs_without_a_compiler(source: Path) -> N
         ("mine.py:NUMBER", "must be what lltm.cells.define() returns, got int; cells there: DEC"),
         ("mine.py:OTHER", "must be what lltm.cells.define() returns, got NoneType"),
         ("broken.py:DECAYING", "broken.py fails: SyntaxError: '(' was never closed (broken.py"),
+        ("exits.py:DECAYING", "exits.py fails: SystemExit: 0"),
         ("needs.py:DECAYING", "needs.py fails: ModuleNotFoundError: No module named 'nothing'"),
     ],
 )
@@ -118,6 +119,7 @@ def test_what_is_no_cell_is_named(
         "mine.txt": STEP,
         "broken.py": "x = (",
         "needs.py": "import nothing",
+        "exits.py": "raise SystemExit(0)",
     }.items():
         Path(name).write_text(text, encoding="utf-8")
     assert main(["build", target, "--out", "out"]) == 1
@@ -125,7 +127,9 @@ def test_what_is_no_cell_is_named(
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("version", ["one", "1.0/../x", "1.0 ", "v1.0", "1.0-1", ""])
+@pytest.mark.parametrize(
+    "version", ["one", "1.0/../x", "1.0 ", "v1.0", "1.0-1", "01.0", "\u0663.\u0661", ""]
+)
 def test_what_is_no_version_is_named(
     source: Path, capsys: pytest.CaptureFixture[str], version: str
 ) -> None:

@@ -37,7 +37,9 @@ LINUX_LINK_FLAGS = (
     *("-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--as-needed", "-Wl,--strip-all"),
 )
 _VERSION = re.compile(  # in the normal form of PEP 440, without an epoch
-    r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
+    r"N(\.N)*((a|b|rc)N)?(\.postN)?(\.devN)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?".replace(
+        "N", "(0|[1-9][0-9]*)"
+    )
 )
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """Of every file in the wheel: the same sources give the same bytes."""
@@ -94,7 +96,7 @@ def cell_of(target: str) -> Definition:
         spec.loader.exec_module(module)
     except StepError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PackageError(f"{source} fails: {type(error).__name__}: {error}") from error
     cell = getattr(module, name, None)
     if not isinstance(cell, Definition):
