@@ -164,6 +164,19 @@ def test_a_library_of_the_package_is_found_where_a_search_path_leads(
         assert "libhelper.so: cannot open shared object file" in message
 
 
+def test_a_library_that_is_nowhere_comes_before_one_out_of_reach(toolchain: Toolchain) -> None:
+    torch = stub_torch(toolchain)
+    helper = str(toolchain.stub("package/lib/libhelper.so", ["helper"]))
+    gone = toolchain.stub("gone/libgone.so", ["gone"])
+    source = CALL.format("helper") + CALL.format("gone") + CALL.format(THERE)
+    libraries = (helper, str(gone), str(torch / "lib" / "libtorch_cpu.so"))
+    library = toolchain.library("package/ext.so", source, *libraries)
+    (ext, _) = audit(library.parent, None, [torch]).libraries
+    (verdict,) = ext.verdicts
+    assert verdict.reason == "the library libgone.so is not there"
+    assert verdict.missing == ("libgone.so",)
+
+
 @pytest.mark.parametrize(
     ("tags", "named", "reached"),
     [

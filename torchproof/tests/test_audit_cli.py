@@ -231,6 +231,7 @@ def test_bad_input_is_one_sentence_and_exits_2(
         ["--cuda", "zz"],
         ["--platform", "zz"],
         ["--platform", "win_amd64"],
+        ["--platform", "manylinux_2_28"],
         ["--python", "3.11"],
     ],
     ids=" ".join,

@@ -431,6 +431,7 @@ def test_a_pybind11_module_renamed_abi3_is_caught(toolchain: Toolchain, torch_fo
         ("_C.cpython-314t-x86_64-linux-gnu.so", "PyInit__C", "passed"),
         ("_C.cpython-311-x86_64-linux-gnu.so", "PyInit_other", "failed"),
         ("_C.abi3.so", "PyInit__c", "failed"),
+        ("_C.cpython-315-x86_64-linux-gnu.so", "PyModExport__C", "passed"),  # PEP 793
         ("müladd.abi3.so", "PyInitU_mladd_kva", "passed"),  # PEP 489
         ("müladd.abi3.so", "PyInit_muladd", "failed"),
         ("_C.so", "PyInit_other", "not run"),  # may be for torch.ops.load_library

@@ -304,7 +304,7 @@ def test_a_library_of_the_package_that_is_out_of_reach_is_explained(
     (diagnosis,) = (each["diagnosis"] for each in found if each["diagnosis"])
     assert diagnosis["rule"] == "rpath"
     assert "_C.so needs libhelper.so, which is in the same package" in diagnosis["cause"]
-    assert "patchelf --set-rpath '$ORIGIN/lib' FILE" in [
+    assert "patchelf --add-rpath '$ORIGIN/lib' _C.so" in [
         fix["command"] for fix in diagnosis["fixes"]
     ]
 

@@ -63,11 +63,11 @@ def resolve(
     found, lost = search.everything(elf)
     if lost:
         beside = {path.name: path for path in siblings}
+        absent = [name for name in lost if name not in beside]
+        if absent:
+            return verdict("fails", f"the library {absent[0]} is not there", absent)
         name, needing = next(iter(lost.items()))
-        if name in beside:
-            return verdict("fails", _out_of_reach(beside[name], needing))
-        absent = [each for each in lost if each not in beside]
-        return verdict("fails", f"the library {name} is not there", absent)
+        return verdict("fails", _out_of_reach(beside[name], needing))
     versions = [
         f"{need.version} of {need.library}"
         for need in elf.versions
@@ -112,14 +112,15 @@ class Search:
     def everything(self, elf: Elf) -> tuple[dict[str, Provider], dict[str, Path]]:
         """All that a library brings along, by name, and of what is not found, which needs it.
 
-        RPATH is for what its libraries need, too; RUNPATH is not, and stands in its place.
+        RPATH is for what its libraries need, too; RUNPATH is not, and its RPATH is no more.
         """
         found: dict[str, Provider] = {}
         lost: dict[str, Path] = {}
         queue: deque[tuple[Elf | Provider, tuple[Path, ...]]] = deque([(elf, ())])
         while queue:
             library, inherited = queue.popleft()
-            rpath = (*_folders(library.rpath, library.path), *inherited)
+            own = () if library.runpath else library.rpath
+            rpath = (*_folders(own, library.path), *inherited)
             folders = tuple(_folders(library.runpath, library.path)) or rpath
             for name in library.needed:
                 provider = None if name in found else self.find(name, folders)

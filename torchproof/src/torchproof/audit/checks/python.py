@@ -9,6 +9,7 @@ from torchproof import config
 from torchproof.audit import abi3
 from torchproof.audit.outcome import Outcome, Subject, failed, judged, listed, not_run
 
+INITS = ("PyInit", "PyModExport")
 CPYTHON = re.compile(r"cp3(\d+)")
 MODULE = re.compile(r"(?P<name>[^.]+)\.(?:abi3|cpython-\d+[a-z]*-.+)\.so")
 
@@ -59,22 +60,23 @@ def python_tag(subject: Subject) -> Outcome:
 
 def module_init(subject: Subject) -> Outcome:
     """A file that is named as a module of Python has the init function of that name."""
-    inits = [symbol.name for symbol in subject.elf.exported if symbol.name.startswith("PyInit")]
+    inits = [symbol.name for symbol in subject.elf.exported if symbol.name.startswith(INITS)]
     found = listed(inits) or "no init function"
     module = MODULE.fullmatch(subject.member.path.name)
     if module is None:
         return not_run(found, "it is not named as a module: no ABI is in its name")
     if subject.facts.python == "none":  # it may be for torch.ops.load_library alone
         return not_run(found, "it does not use Python's C API")
-    wanted = _init_function(module["name"])
-    return judged(wanted in inits, found, wanted)
+    wanted = _init_functions(module["name"])
+    return judged(not wanted.isdisjoint(inits), found, " or ".join(sorted(wanted)))
 
 
-def _init_function(module: str) -> str:
-    """As PEP 489 spells it."""
+def _init_functions(module: str) -> set[str]:
+    """As PEP 489 spells it, and PEP 793 of CPython 3.15."""
     if module.isascii():
-        return f"PyInit_{module}"
-    return f"PyInitU_{module.encode('punycode').decode('ascii').replace('-', '_')}"
+        return {f"{prefix}_{module}" for prefix in INITS}
+    spelled = module.encode("punycode").decode("ascii").replace("-", "_")
+    return {f"{prefix}U_{spelled}" for prefix in INITS}
 
 
 def _claimed(interpreter: str, abi: str) -> str:

@@ -23,7 +23,9 @@ from torchproof.audit.symbols import brief
 CUDA_LIBRARIES = ("libcudart.so.*", "libcu*.so.*", "libnv*.so.*", "libnccl.so.*")
 LOADER = ("ld-linux*.so.*",)
 ORIGINS = ("$ORIGIN", "${ORIGIN}")
-LINUX_TAG = re.compile(r"(?P<system>linux|manylinux|musllinux)(?:\d+|_\d+_\d+)?_(?P<machine>.+)")
+LINUX_TAG = re.compile(
+    r"(?P<system>linux|manylinux|musllinux)(?:\d+|_\d+_\d+)?_(?P<machine>[a-z]\w*)"
+)
 ONE_MACHINE = {"armv6l": "armv7l"}  # in the header of an ELF file
 C_LIBRARIES = {"glibc": "manylinux", "musl": "musllinux"}
 
