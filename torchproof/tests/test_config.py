@@ -81,11 +81,12 @@ def test_a_typo_in_audit_is_named_with_its_line() -> None:
     ],
 )
 def test_a_version_of_the_audit_that_is_none_is_named(line: str, name: str) -> None:
-    wrong = f"{TEXT}\n[audit]\n{line}\n"
+    wrong = f"{TEXT}\n[audit]\n\n{line}\n"
     message = f"{name} must be a version such as 2.28, got"
     with pytest.raises(config.ConfigError, match=message) as error:
         config.loads(wrong)
-    assert str(error.value).startswith("line ")
+    place = wrong.splitlines().index(line) + 1
+    assert str(error.value).startswith(f"line {place}:")
 
 
 def test_a_project_without_a_stable_binding_names_no_torch_for_one() -> None:

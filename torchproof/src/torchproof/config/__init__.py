@@ -169,7 +169,7 @@ def _stable(source: Source, torches: tuple[Torch, ...], rows: tuple[RowSpec, ...
     """The table `stable`; a project without a stable binding needs none, and takes every torch."""
     stated = source.document.get("stable")
     if isinstance(stated, dict):
-        line = source.line_of("stable") or source.line_of("[stable]")
+        line = source.line_of("[stable]") or source.line_of("stable")
         stable = read_table(Stable, stated, line)
         if wrong := _wrong_torch(stable, torches):
             raise ConfigError(f"line {line}: stable.{wrong}")

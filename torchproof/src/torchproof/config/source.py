@@ -98,7 +98,8 @@ def read_table(
     try:
         return kind(**given)
     except ConfigError as error:
-        raise ConfigError(f"line {line}: {error}") from None
+        key = str(error).partition(" ")[0]  # what it names first
+        raise ConfigError(f"line {at.get(key, line)}: {error}") from None
 
 
 def read_value(name: str, expected: Any, value: Any, line: int) -> Any:
