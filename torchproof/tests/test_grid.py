@@ -315,6 +315,10 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     for arguments, sentence in (
         ([str(tmp_path / "absent-1-py3-none-any.whl")], "does not exist; name a wheel"),
         ([str(tmp_path / "nosuch.whl")], "nosuch.whl does not exist; name a wheel"),
+        (
+            [str(tmp_path / f"{'long' * 99}.whl")],
+            "cannot be read: File name too long; name a wheel",
+        ),
         ([str(tmp_path / "nope.toml")], "nope.toml does not exist; name a list of wheels"),
         ([str(damaged)], "is no wheel: File is not a zip file"),
         ([str(misnamed)], "is no wheel: Invalid wheel filename"),

@@ -52,9 +52,9 @@ class Wheel:
 
 def read_wheel(path: Path) -> Wheel:
     """A wheel file; its package is the one of its name, else the first that is at its top."""
-    if not path.exists():
-        raise GridError(f"{path} does not exist; name a wheel, *.whl")
     try:
+        if not path.exists():
+            raise GridError(f"{path} does not exist; name a wheel, *.whl")
         name, *_ = parse_wheel_filename(path.name)
         with ZipFile(path) as archive:
             names = archive.namelist()
