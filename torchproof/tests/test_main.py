@@ -246,6 +246,15 @@ def test_every_select_counts(
     assert found == {("2.15.0", "3.11"), ("2.15.0", "3.12")}
 
 
+def test_a_select_of_nothing_selects_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a script has it whose variable is not set."""
+    listed = []
+    for select in ((), ("--select", "")):
+        assert tool.main(["--list", "--json", *select]) == 0
+        listed.append(capsys.readouterr().out)
+    assert listed[0] == listed[1]
+
+
 # Runs that end early -----------------------------------------------------------------------------
 
 

@@ -78,6 +78,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="keep in docs/proofs which rows have passed on this processor, and that the tier has",
     )
     chosen = parser.parse_args(argv)
+    chosen.select = [each for each in chosen.select or () if each]
     if chosen.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {chosen.jobs}")
     if chosen.record and (chosen.build or chosen.report or chosen.list):
