@@ -173,8 +173,9 @@ def test_configuration(pytestconfig):
         ("setup.cfg", "[metadata]\nname = decay\n[tool:pytest]\nusefixtures = tmp_path\n", True),
         ("tox.ini", "[tox]\n[pytest]\nusefixtures = tmp_path\n", False),
         ("pytest.ini", "[pytest]\nusefixtures = tmp_path\n", True),
+        ("pyproject.toml", "[ tool ]\npytest.ini_options.usefixtures = ['tmp_path']\n", True),
     ],
-    ids=["none", "setup.cfg", "setup.cfg beside pyproject.toml", "tox.ini", "pytest.ini"],
+    ids=["none", "setup.cfg", "setup.cfg beside pyproject.toml", "tox.ini", "pytest.ini", "dotted"],
 )
 def test_a_row_takes_the_projects_own_configuration_of_pytest(
     tmp_path: Path, file: str, text: str, has_pyproject: bool
@@ -183,6 +184,8 @@ def test_a_row_takes_the_projects_own_configuration_of_pytest(
     project = project_with_test(tmp_path, CONFIGURED.replace("FIXTURES", repr(fixtures)))
     (tmp_path / "pytest.ini").write_text("[pytest]\nusefixtures = another_projects\n")
     (tmp_path / "conftest.py").write_text("raise ImportError")
+    if file != "tox.ini":
+        (project / "tox.ini").write_text("[tox]  # a [pytest] is elsewhere\n")
     if not has_pyproject:
         (project / "pyproject.toml").unlink()
     if file:
@@ -389,6 +392,7 @@ def test_resume_runs_what_another_file_may_decide_otherwise(tmp_path: Path) -> N
         ("benchmarks/bench_decay.py", []),
         ("pyproject.toml", []),
         ("setup.cfg", []),
+        ("conftest.py", []),
         ("locks/common.txt", []),
         ("locks/torch-2.13.0.txt", []),
         ("locks/torch-2.14.0.txt", ALL),

@@ -1,5 +1,6 @@
 """One row on its way: environment, build, install, audit, load, tests, and then speed."""
 
+import configparser
 import contextlib
 import dataclasses
 import datetime
@@ -45,15 +46,15 @@ EMULATED = 8
 # The suite records properties, which xunit2, the default, has no place for.
 XUNIT1 = "--override-ini=junit_family=xunit1"
 
-# Where pytest looks for a project's configuration, in its order, and what a file with one has.
+# Where pytest looks for a project's configuration, in its order, and the section of it, if any.
 PYTEST_CONFIGURATIONS = {
     "pytest.toml": "",
     ".pytest.toml": "",
     "pytest.ini": "",
     ".pytest.ini": "",
-    "pyproject.toml": "[tool.pytest",
-    "tox.ini": "[pytest]",
-    "setup.cfg": "[tool:pytest]",
+    "pyproject.toml": "pytest",
+    "tox.ini": "pytest",
+    "setup.cfg": "tool:pytest",
 }
 
 # What CPython's faulthandler prints for a signal that ends a test worker.
@@ -108,9 +109,22 @@ def pytest_configuration() -> Path:
     """The project's configuration of pytest: none where it has none, whatever is above its root."""
     for name, section in PYTEST_CONFIGURATIONS.items():
         path = ROOT / name
-        if path.is_file() and section in path.read_text(encoding="utf-8", errors="replace"):
+        if path.is_file() and _configures_pytest(path, section):
             return path
     return Path(os.devnull)
+
+
+def _configures_pytest(path: Path, section: str) -> bool:
+    if not section:
+        return True
+    if path.suffix == ".toml":
+        return section in config.read_toml(path).get("tool", {})
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        return True  # pytest says what is wrong
+    return parser.has_section(section)
 
 
 def policy_of(matrix: Matrix, row: Row, torch: str) -> Policy:
@@ -148,8 +162,10 @@ class RowRun:
         """One hash over what decides the result: the wheel, what it is checked against, and by."""
         placed, matrix, own = self.placed, self.tools.matrix, project()
         wheel = placed.compiler and recipe(matrix, placed.row, placed.compiler)
-        locks = lockfiles.files(Path(own.locks), placed.row.torch) if own.locks else ()
-        files = (*own.tests, *own.benchmarks, *PYTEST_CONFIGURATIONS, *map(str, locks))
+        torches = dict.fromkeys((placed.row.torch, *([wheel.torch] if wheel else [])))
+        locks = [file for each in torches for file in lockfiles.files(Path(own.locks), each)]
+        tests = (*own.tests, *matrix.suite(placed.row.suite).paths, "conftest.py", *own.benchmarks)
+        files = (*tests, *PYTEST_CONFIGURATIONS, *(map(str, locks) if own.locks else ()))
         return text_hash(
             repr(wheel),
             repr(wheel and policy_of(matrix, placed.row, wheel.torch)),
