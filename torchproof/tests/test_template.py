@@ -198,6 +198,7 @@ def test_a_checkout_is_its_own_repository(repository: Path) -> None:
         (["--name", "torch"], "not a name that the project uses itself"),
         *((["--name", name], "nor a keyword") for name in ("class", "json", "print", "numpy")),
         (["--author", "two\nlines"], "must be one line"),
+        (["--author", "one\n"], "must be one line"),
         (["--ref", "nope"], "--ref nope is of a repository: name it with --template"),
         (["--template", "nowhere"], "the template nowhere: Local template must be a directory."),
         (["--template", "git+file:///nowhere"], "git+file:///nowhere: "),
