@@ -1,6 +1,5 @@
 """One row on its way: environment, build, install, audit, load, tests, and then speed."""
 
-import configparser
 import contextlib
 import dataclasses
 import datetime
@@ -27,7 +26,7 @@ from torchproof.machine.environments import KEEP_BYTECODE, Environment, Maker
 from torchproof.machine.inventory import CompilerFound
 from torchproof.machine.processes import CompletedCommand, Processes, Stopped, reason_in
 from torchproof.machine.processor import Processor
-from torchproof.rows import results
+from torchproof.rows import pytest_configuration, results
 from torchproof.rows.imported import PLUGIN, ImportCheck
 from torchproof.rows.plan import Placed, Row
 from torchproof.rows.progress import Progress
@@ -45,17 +44,6 @@ RACE_S = 0.4
 EMULATED = 8
 # The suite records properties, which xunit2, the default, has no place for.
 XUNIT1 = "--override-ini=junit_family=xunit1"
-
-# Where pytest looks for a project's configuration, in its order, and the section of it, if any.
-PYTEST_CONFIGURATIONS = {
-    "pytest.toml": "",
-    ".pytest.toml": "",
-    "pytest.ini": "",
-    ".pytest.ini": "",
-    "pyproject.toml": "pytest",
-    "tox.ini": "pytest",
-    "setup.cfg": "tool:pytest",
-}
 
 # What CPython's faulthandler prints for a signal that ends a test worker.
 SIGNALS = {
@@ -105,28 +93,6 @@ class Tools:
         return self.folder / "rows"
 
 
-def pytest_configuration() -> Path:
-    """The project's configuration of pytest: none where it has none, whatever is above its root."""
-    for name, section in PYTEST_CONFIGURATIONS.items():
-        path = ROOT / name
-        if path.is_file() and _configures_pytest(path, section):
-            return path
-    return Path(os.devnull)
-
-
-def _configures_pytest(path: Path, section: str) -> bool:
-    if not section:
-        return True
-    if path.suffix == ".toml":
-        return section in config.read_toml(path).get("tool", {})
-    parser = configparser.RawConfigParser(strict=False)
-    try:
-        parser.read(path, encoding="utf-8")
-    except (configparser.Error, UnicodeDecodeError):
-        return True  # pytest says what is wrong
-    return parser.has_section(section)
-
-
 def policy_of(matrix: Matrix, row: Row, torch: str) -> Policy:
     """What the audit checks a row's wheel against; `torch` is the one that it was built on."""
     return dataclasses.replace(
@@ -165,7 +131,7 @@ class RowRun:
         torches = dict.fromkeys((placed.row.torch, *([wheel.torch] if wheel else [])))
         locks = [file for each in torches for file in lockfiles.files(Path(own.locks), each)]
         tests = (*own.tests, *matrix.suite(placed.row.suite).paths, "conftest.py", *own.benchmarks)
-        files = (*tests, *PYTEST_CONFIGURATIONS, *(map(str, locks) if own.locks else ()))
+        files = (*tests, *pytest_configuration.FILES, *(map(str, locks) if own.locks else ()))
         return text_hash(
             repr(wheel),
             repr(wheel and policy_of(matrix, placed.row, wheel.torch)),
@@ -387,7 +353,7 @@ class RowRun:
         limit: float,
         env: Mapping[str, str] | None = None,
     ) -> CompletedCommand:
-        config_file = str(pytest_configuration())
+        config_file = str(pytest_configuration.found())
         root = ["-c", config_file, f"--rootdir={ROOT}", f"--confcutdir={ROOT}"]
         command: list[str | Path] = [
             environment.program,
