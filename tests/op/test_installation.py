@@ -72,15 +72,23 @@ def test_damaged_description(text: str, tmp_path: Path) -> None:
         _library.Build.read(path)
 
 
-@pytest.mark.subprocess
-def test_explanation(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lltm", "--json"],
+def explained(
+    folder: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lltm", *arguments],
         capture_output=True,
         text=True,
-        check=True,
-        cwd=tmp_path,  # away from a checkout, whose lltm/ has no library
+        check=False,
+        cwd=folder,  # away from a checkout, whose lltm/ has no library
+        env={**os.environ, **environment},
     )
+
+
+@pytest.mark.subprocess
+def test_explanation(tmp_path: Path) -> None:
+    done = explained(tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["sound"] is True
     assert facts["lltm"] == lltm.__version__
@@ -102,14 +110,7 @@ def test_explanation(tmp_path: Path) -> None:
 def test_a_variable_under_which_nothing_computes_is_explained(
     variable: str, value: str, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lltm", "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, variable: value},
-    )
+    done = explained(tmp_path, "--json", **{variable: value})
     assert done.returncode == 1, done.stderr
     facts = json.loads(done.stdout)
     assert facts["sound"] is False
@@ -118,14 +119,7 @@ def test_a_variable_under_which_nothing_computes_is_explained(
 
 @pytest.mark.subprocess
 def test_a_backend_that_a_program_loads_itself_is_no_fault(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lltm"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "LLTM_BACKEND": "jit"},
-    )
+    done = explained(tmp_path, LLTM_BACKEND="jit")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "sound")
 
 
@@ -164,14 +158,9 @@ def test_the_explanation_in_words(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.subprocess
 def test_libraries_held_to_the_baseline_report_it(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lltm", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env={**os.environ, "ATEN_CPU_CAPABILITY": "default", "LLTM_CPU_CAPABILITY": "baseline"},
-    )
+    held = {"ATEN_CPU_CAPABILITY": "default", "LLTM_CPU_CAPABILITY": "baseline"}
+    done = explained(tmp_path, "--json", **held)
+    assert done.returncode == 0, done.stderr
     in_use = json.loads(done.stdout)["instruction_sets_in_use"]
     assert (in_use["ATen"], in_use["lltm"]) == ("DEFAULT", "baseline")
     assert _processor.UNKNOWN not in in_use.values()
