@@ -81,6 +81,9 @@ def main() -> None:
         competitors.load_native()
     cases = [case for case in BENCHMARK_CASES if case.op == options.op]
     names = options.case or [cases[0].name]
+    if unknown := sorted({*names} - {case.name for case in cases}):
+        known = ", ".join(case.name for case in cases)
+        raise SystemExit(f"inner_loop.py: {options.op} has no case {unknown[0]}; it has {known}")
     works = options.work or [work.name for work in workloads.WORKS]
     print(f"{lltm.__file__} on {torch.ops.lltm.cpu_capability()}, load {os.getloadavg()[0]:.1f}")
     start = time.perf_counter()
