@@ -116,6 +116,7 @@ def test_a_wheel_has_nothing_of_an_earlier_build(commands: list[str], tmp_path: 
         "lltm/lib/build.json",
         f"lltm/lib/{_library.NAMES[sys.platform]}",
     }
+    assert "lltm/__init__.py" in names
     assert "lltm/removed.py" not in names
 
 
