@@ -11,6 +11,14 @@ class ConfigError(TorchproofError, ValueError):
     """`matrix.toml` cannot be read; the message names the line and the rule."""
 
 
+class WrongKeyError(ConfigError):
+    """A table has a value that it cannot have; `key` names which."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key} {problem}")
+        self.key = key
+
+
 REMEDIES = {
     errno.EACCES: "run this where you may read and write",
     errno.EROFS: "run this where you may write",

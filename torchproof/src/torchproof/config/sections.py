@@ -4,15 +4,15 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torchproof.config.versions import is_version
-from torchproof.errors import ConfigError
+from torchproof.errors import WrongKeyError
 
 
 def _check_versions(table: Any) -> None:
-    """Each text of a table is a version; else ConfigError names it."""
+    """Each text of a table is a version; else WrongKeyError names it."""
     for each in fields(table):
         value = getattr(table, each.name)
         if isinstance(value, str) and not is_version(value):
-            raise ConfigError(f"{each.name} must be a version such as 2.28, got {value!r}")
+            raise WrongKeyError(each.name, f"must be a version such as 2.28, got {value!r}")
 
 
 @dataclass(frozen=True)

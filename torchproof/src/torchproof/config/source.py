@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torchproof.errors import ConfigError
+from torchproof.errors import ConfigError, WrongKeyError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -97,9 +97,8 @@ def read_table(
             raise ConfigError(f"line {line}: the key {name!r} is missing")
     try:
         return kind(**given)
-    except ConfigError as error:
-        key = str(error).partition(" ")[0]  # what it names first
-        raise ConfigError(f"line {at.get(key, line)}: {error}") from None
+    except WrongKeyError as error:
+        raise ConfigError(f"line {at.get(error.key, line)}: {error}") from None
 
 
 def read_value(name: str, expected: Any, value: Any, line: int) -> Any:
