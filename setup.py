@@ -43,7 +43,7 @@ if not os.environ["SOURCE_DATE_EPOCH"].isdecimal():
     )
 
 
-class FreshBuild(build):  # type: ignore[misc]  # setuptools carries no types
+class FreshBuild(build):
     """A build of what is there: setuptools would keep, and pack, what an earlier one has left."""
 
     def run(self) -> None:
@@ -55,7 +55,7 @@ class FreshBuild(build):  # type: ignore[misc]  # setuptools carries no types
         super().run()
 
 
-class Wheel(bdist_wheel):  # type: ignore[misc]  # setuptools carries no types
+class Wheel(bdist_wheel):
     """A wheel for any CPython of this platform: it contains a library, but no extension module."""
 
     def get_tag(self) -> tuple[str, str, str]:
@@ -72,7 +72,7 @@ def undated(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-class Sdist(sdist):  # type: ignore[misc]  # setuptools carries no types
+class Sdist(sdist):
     """A source distribution that is the same bytes from every clone."""
 
     def make_archive(self, base_name: str, *_: object, base_dir: str, **__: object) -> str:
