@@ -71,6 +71,16 @@ def test_a_typo_in_audit_is_named_with_its_line() -> None:
     assert f"line {line_of(wrong, 'abi4')}:" in str(e.value)
 
 
+def test_the_section_stable_is_not_the_key_of_that_name() -> None:
+    tables = ("stable = ", "build = ")
+    rest = "\n".join(line for line in TEXT.splitlines() if not line.startswith(tables))
+    build = "[project.build]\nstable = { CXXFLAGS = '' }\n"
+    wrong = f"{rest}\n{build}[stable]\ntarget = 'x'\nheaders = '2.13'\n"
+    with pytest.raises(config.ConfigError, match=r"stable\.target: 'x' is no version") as error:
+        config.loads(wrong)
+    assert str(error.value).startswith(f"line {line_of(wrong, '[stable]')}:")
+
+
 @pytest.mark.parametrize(
     ("line", "name"),
     [
