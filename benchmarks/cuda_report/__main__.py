@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     options = parser.parse_args(argv)
-    console = terminal.console(stderr=options.json, width=None if sys.stdout.isatty() else 140)
+    console = terminal.console(stderr=options.json, wide=True)
     try:
         release = kernels.nvcc().release
         images = tuple(options.arch or declared(release))

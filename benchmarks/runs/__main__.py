@@ -108,7 +108,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when every result was right and nothing regressed."""
     chosen = arguments(argv)
-    console = terminal.console(stderr=chosen.json, width=None if sys.stdout.isatty() else 160)
+    console = terminal.console(stderr=chosen.json, wide=True)
     try:
         stored = read_stored(chosen.compare, chosen.scope) if chosen.compare is not None else None
         if chosen.scope is CUDA and (reason := measure.gpu_unavailable_reason()):

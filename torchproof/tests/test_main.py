@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torchproof.lock import BusyError
@@ -35,13 +37,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def keep(folder: Path, status: str, sha256: str = "aa") -> None:
+def keep(folder: Path, status: str, sha256: str = "aa", **figures: Any) -> None:
     """Results of every row of the tier `pr`, as a run on other machines leaves them."""
     matrix = config.load()
     for placed in place(matrix, expand(matrix, "pr"), MACHINE):
         artifact = {"name": "wheel", "wheel": "a.whl", "sha256": sha256, "bytes": 1, "seconds": 1.0}
         result = results.begin(placed.row)
-        done = dataclasses.replace(result, status=status, artifact=artifact)
+        done = dataclasses.replace(result, status=status, artifact=artifact, **figures)
         results.write(folder / "rows", done)
 
 
@@ -58,6 +60,18 @@ def test_a_report_is_made_of_what_other_runs_kept(
     document = json.loads(capsys.readouterr().out)
     assert {row["status"] for row in document["rows"]} == {"passed"}
     assert files.read_sealed(folder / "report.json") == document
+
+
+def test_a_table_in_a_log_keeps_its_words(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    long = {"compiler": "clang++-14", "level": "avx512_bf16", "packages": "stubs"}
+    keep(folder, results.PASSED, tests=results.Counts(passed=10_554, failed=0, skipped=54), **long)
+    assert tool.main([*ROWS, "--report"]) == 0
+    told = capsys.readouterr().out
+    assert "…" not in told
+    assert re.search(r"clang\+\+-14 avx512_bf16 .* 10554/10608 .* passed", told)
 
 
 def test_a_row_nobody_ran_is_not_run_and_fails_a_strict_report(folder: Path) -> None:

@@ -89,7 +89,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when nothing failed."""
     chosen = arguments(argv)
-    console = terminal.console(stderr=chosen.json)
+    console = terminal.console(stderr=chosen.json, wide=True)
     try:
         if chosen.write:
             for maker in makers():

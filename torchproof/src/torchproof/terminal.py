@@ -1,5 +1,6 @@
 """The console that every program of torchproof prints on."""
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,10 +10,19 @@ from rich.table import Table
 
 from torchproof.errors import explain_error
 
+# Elsewhere than in a terminal rich takes 80 columns, and cuts off what is in a wider table's.
+LOG_COLUMNS = 160
 
-def console(**options: Any) -> Console:
-    """A console that prints text as it is: failure messages and ids of tests have brackets."""
-    return Console(markup=False, emoji=False, highlight=False, **options)
+
+def console(*, wide: bool = False, **options: Any) -> Console:
+    """A console that prints text as it is: failure messages and ids of tests have brackets.
+
+    With `wide` it has room for tables where it is no terminal, unless COLUMNS says how much.
+    """
+    made = Console(markup=False, emoji=False, highlight=False, **options)
+    if wide and not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = LOG_COLUMNS
+    return made
 
 
 def print_error(console: Console, error: object) -> None:

@@ -197,9 +197,7 @@ def _listed(names: str | None) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when all was run, and as predicted; 2 where any input was bad."""
     options = arguments(argv)
-    # In a log the grid keeps its words.
-    width = None if sys.stdout.isatty() else 160
-    console = terminal.console(stderr=options.json, width=width)
+    console = terminal.console(stderr=options.json, wide=True)
     processes = Processes()
     try:
         matrix = config.load() if options.built or config.PATH.is_file() else config.known()
