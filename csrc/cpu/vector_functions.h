@@ -99,14 +99,27 @@ LLTM_INLINE V minimum_of(V x, V y) {
   return choose((x < y) | (x != x), x, y);
 }
 
+// log(1 + e) for e from 0 to 1 (or NaN), as log1p_of: what is rounded off e - 1, which it may be
+// below 1/2 alone, is divided by 1 + e from sqrt(2) to 3/2.
+template <class V>
+LLTM_INLINE V log1p_of_unit(V e) {
+  using T = element_t<V>;
+  const auto halved = e > T(0.4142);
+  const V less = e - T(1), lost = e - (less + T(1));
+  const V k = choose(halved, V{} + T(1), V{});
+  return log_of(Significand<V>{k, choose(halved, T(0.5) * less, e)}, lost * T(0.686) * k);
+}
+
 // log(1 + exp(x)) without overflow.
 template <class V>
 LLTM_INLINE V softplus_of(V x) {
-  return maximum_of(x, V{}) + log1p_of(exp_of(negative(x)));
+  using T = element_t<V>;
+  return maximum_of(x, V{}) + log1p_of_unit(exp_of_negative<T>(negative(x)).exp);
 }
 template <class V>
 LLTM_INLINE V log_sigmoid_of(V x) {
-  return minimum_of(x, V{}) - log1p_of(exp_of(negative(x)));
+  using T = element_t<V>;
+  return minimum_of(x, V{}) - log1p_of_unit(exp_of_negative<T>(negative(x)).exp);
 }
 
 #if defined(__x86_64__)
