@@ -7,7 +7,20 @@
 
 using TilePairs = VFloat[bf16::kRows];  // rows of 16 pairs of bfloat16
 
+// How far ahead a row is asked for, in elements: the rows of weights are in a page each, which the
+// processor fetches no sooner than they are read.
+constexpr int64_t kFetchedAhead = 2 * bf16::kDepth;
+
 // pairs[lane][k]: for lanes whose elements of the depth lie side by side.
+LLTM_INLINE void load_whole_along(const BFloat16* from, int64_t lane_stride, TilePairs& pairs) {
+#pragma GCC unroll 16
+  for (int64_t lane = 0; lane < bf16::kRows; ++lane, from += lane_stride) {
+    __builtin_prefetch(from + kFetchedAhead, 0, 2);
+    pairs[lane] = load_bytes<VFloat>(from);
+  }
+}
+
+// The same where there are fewer, beside zeros.
 LLTM_INLINE void load_along(const BFloat16* from, int64_t lane_stride, int64_t lanes, int64_t depth,
                             TilePairs& pairs) {
   for (int64_t lane = 0; lane < bf16::kRows; ++lane) {
@@ -75,7 +88,10 @@ template <TileOf kOf>
 __attribute__((noinline)) void pack_tile(const TileSource& of, BFloat16* to) {
   TilePairs pairs;
   const bool along = of.depth_stride == 1;
-  if (!along && of.lanes >= bf16::kRows && of.depth >= bf16::kDepth) {
+  const bool whole = of.lanes >= bf16::kRows && of.depth >= bf16::kDepth;
+  if (whole && along) {
+    load_whole_along(of.from, of.lane_stride, pairs);
+  } else if (whole) {
     load_whole_across(of.from, of.depth_stride, pairs);
   } else if (along) {
     load_along(of.from, of.lane_stride, of.lanes, of.depth, pairs);
@@ -181,13 +197,16 @@ struct TiledBlock {
                        int64_t column_lanes, int64_t depth, float* sums, bool add) {
     const int64_t tiles = tiles_of(depth, bf16::kDepth), lane_tile = tiles * bf16::kElements;
     const int64_t last_pairs = tiles_of(depth - (tiles - 1) * bf16::kDepth, 2);
-    for (int64_t j = 0; j < column_lanes; j += 2 * bf16::kRows) {
+    // In parts of nearly the same number of tiles.
+    const int64_t columns = tiles_of(column_lanes, bf16::kRows);
+    const int64_t parts = tiles_of(columns, bf16::kColumnTiles);
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t j = columns * part / parts, count = columns * (part + 1) / parts - j;
       for (int64_t i = 0; i < row_lanes; i += bf16::kMaxRows) {
-        Engine::multiply({at_most(bf16::kMaxRows, row_lanes - i),
-                          column_lanes - j > bf16::kRows ? 2 : 1, a.from(i).data, a.row_stride,
-                          a.tile, a.depth, b + j / bf16::kRows * lane_tile, lane_tile,
-                          bf16::kElements, tiles, last_pairs, sums + i * kTiledBlock + j,
-                          kTiledBlock, add});
+        Engine::multiply({at_most(bf16::kMaxRows, row_lanes - i), static_cast<int>(count),
+                          a.from(i).data, a.row_stride, a.tile, a.depth, b + j * lane_tile,
+                          lane_tile, bf16::kElements, tiles, last_pairs,
+                          sums + i * kTiledBlock + j * bf16::kRows, kTiledBlock, add});
       }
     }
   }
