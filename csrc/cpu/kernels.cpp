@@ -3,6 +3,7 @@
 
 #include <torch/headeronly/util/Exception.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <string>
 
@@ -79,8 +80,9 @@ int64_t choose_second_level_cache() {
   const char* variable = std::getenv("LLTM_CPU_L2_BYTES");
   if (!variable || !*variable) return reported_second_level_cache();
   char* end = nullptr;
+  errno = 0;  // strtoll takes what is out of range for the nearest number
   const int64_t wanted = std::strtoll(variable, &end, 10);
-  STD_TORCH_CHECK(end != variable && *end == 0 && wanted > 0,
+  STD_TORCH_CHECK(end != variable && *end == 0 && errno == 0 && wanted > 0,
                   "lltm: LLTM_CPU_L2_BYTES must be a number of bytes above 0, got ", variable);
   return wanted;
 }
@@ -93,7 +95,8 @@ int64_t second_level_cache() {
 }
 
 const KernelSet& kernels() {
-  static const KernelSet& chosen = choose();
+  // A size that is none is refused by whatever is called first, not by the first large product.
+  static const KernelSet& chosen = (second_level_cache(), choose());
   return chosen;
 }
 

@@ -58,9 +58,11 @@ def test_any_cache_gives_right_values_whatever_the_threads(size: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("size", ["0", "-1", "2MB"])
-def test_a_size_that_is_none_is_refused(size: str) -> None:
-    case = "Case('64x16x32', 64, 16, 32)"
+@pytest.mark.parametrize("size", ["0", "-1", "2MB", "9" * 30])
+@pytest.mark.parametrize("case", ["64x16x32", "1x2x4"])
+def test_a_size_that_is_none_is_refused(size: str, case: str) -> None:
+    """By the first call, whether or not it is so large that the size matters."""
+    case = f"Case({case!r}, {case.replace('x', ', ')})"
     done = run(size, f"from cases import Case\ncase = {case}\ncase.function(*case.arguments())")
     assert done.returncode == 1
     expected = f"LLTM_CPU_L2_BYTES must be a number of bytes above 0, got {size}"
