@@ -167,9 +167,80 @@ void few_rows_product(const MixedProduct<T>& args, int64_t begin, int64_t end) {
   }
 }
 
+// Few terms ---------------------------------------------------------------------------------------
+// Such a product is bound by writing c, so rows of c are written along them, one after the other.
+
+constexpr int64_t kFewMixedTerms = 8, kFewTermsColumns = 1024;
+
+template <class T>
+bool has_few_terms(const MixedProduct<T>& args) {
+  return args.depth <= kFewMixedTerms && args.b_column_stride == 1;
+}
+
+// Rows of c, some columns of them. Terms beyond the depth are zeros.
+template <class T, int Terms>
+struct FewTermsRow {
+  const MixedProduct<T>& args;
+  int64_t first;  // column
+  alignas(kVectorBytes) float b[Terms][kFewTermsColumns] = {};
+  float a[Terms] = {};
+  int64_t at = 0;  // of the row's columns in c
+
+  FewTermsRow(const MixedProduct<T>& of, int64_t column, int64_t columns)
+      : args(of), first(column) {
+    for (int64_t k = 0; k < of.depth; ++k) {
+      widen_all(of.b + k * of.b_row_stride + column, b[k], columns);
+    }
+  }
+
+  void start(int64_t row) {
+    at = row * args.c_row_stride + first;
+    for (int64_t k = 0; k < args.depth; ++k) {
+      a[k] = scalar(args.a[row * args.a_row_stride + k * args.a_column_stride]);
+    }
+  }
+
+  template <class Lanes>
+  LLTM_INLINE void run(int64_t column, Lanes lanes) const {
+    VFloat sum = broadcast(a[0]) * load(b[0] + column);
+#pragma GCC unroll 16
+    for (int k = 1; k < Terms; ++k) sum += broadcast(a[k]) * load(b[k] + column);
+    write_mixed(args, at + column, sum, lanes);
+  }
+};
+
+template <int Terms, class T>
+void few_terms_rows(const MixedProduct<T>& args, int64_t begin, int64_t end) {
+  const int64_t across = args.column_blocks();
+  for (int64_t item = begin; item < end;) {
+    const int64_t block = item / across, next = at_most((block + 1) * across, end);
+    const int64_t last = at_most((next - block * across) * args.column_block, args.columns);
+    const int64_t last_row = at_most((block + 1) * args.row_block, args.rows);
+    for (int64_t column = item % across * args.column_block; column < last;
+         column += kFewTermsColumns) {
+      const int64_t columns = at_most(kFewTermsColumns, last - column);
+      FewTermsRow<T, Terms> terms(args, column, columns);
+      for (int64_t row = block * args.row_block; row < last_row; ++row) {
+        terms.start(row);
+        for_each_column_vector<T>(0, columns, terms);
+      }
+    }
+    item = next;
+  }
+}
+
+template <class T>
+void few_terms_product(const MixedProduct<T>& args, int64_t begin, int64_t end) {
+  if (args.depth <= kFewMixedTerms / 2) {
+    return few_terms_rows<kFewMixedTerms / 2>(args, begin, end);
+  }
+  few_terms_rows<kFewMixedTerms>(args, begin, end);
+}
+
 template <class T>
 void mixed_product(const MixedProduct<T>& args, int64_t begin, int64_t end) {
   if (has_few_rows(args)) return few_rows_product(args, begin, end);
+  if (has_few_terms(args)) return few_terms_product(args, begin, end);
   for (int64_t item = begin; item < end; ++item) {
     mixed_block(args, item / args.column_blocks() * args.row_block,
                 item % args.column_blocks() * args.column_block);

@@ -238,6 +238,7 @@ struct TiledBlock {
 template <class Engine>
 void tiled_product(const MixedProduct<BFloat16>& args, int64_t begin, int64_t end) {
   if (has_few_rows(args)) return few_rows_product(args, begin, end);
+  if (has_few_terms(args)) return few_terms_product(args, begin, end);
   Engine::begin();
   for (int64_t item = begin; item < end; ++item) {
     TiledBlock<Engine>(args, item / args.column_blocks() * args.row_block,

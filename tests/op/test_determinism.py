@@ -19,6 +19,7 @@ OPS = tuple(LARGE)
 SPLIT = (
     *LARGE.values(),
     Case("single row", 1, 100, 700),
+    Case("few terms", 6, 700, 450),
     Case("few rows", 13, 100, 300),
     Case("many rows", 300, 129, 65),
     Case("single row", 1, 100, 300, steps=5),
