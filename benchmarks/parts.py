@@ -218,7 +218,13 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("case", nargs="*", choices=[*known, []], help="default: every sequence")
+    parser.add_argument(
+        "case",
+        nargs="*",
+        choices=[*known, []],  # argparse of CPython 3.11 looks the empty list up
+        metavar="TxBxFxS",
+        help=f"of {', '.join(known)}; all where none is named",
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="for each case (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     options = parser.parse_args(argv)
