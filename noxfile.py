@@ -370,12 +370,13 @@ def template(session: nox.Session) -> None:
 @nox.session(tags=["torchproof"])
 def foreign(session: nox.Session) -> None:
     """Build and cross-load projects of others, from their sdists: `-- torch_scatter-2.1.2`."""
+    known = sorted(path.parent.name for path in EXAMPLES.glob("*/matrix.toml"))
+    if unknown := set(session.posargs) - set(known):
+        session.error(f"no project of {EXAMPLES}: {', '.join(sorted(unknown))}; of {known}")
     install_torchproof(session, "opinion")
     # pip runs a source distribution's setup.py to download it: each of these imports torch.
     session.install(f"torch=={TORCH}", "ninja", "numpy", "setuptools", "setuptools-scm", "wheel")
-    for name in session.posargs or sorted(
-        path.parent.name for path in EXAMPLES.glob("*/matrix.toml")
-    ):
+    for name in session.posargs or known:
         source = unpack_sdist(session, name)
         for file in ("matrix.toml", "smoke.py"):
             shutil.copy(EXAMPLES / name / file, source)
