@@ -91,8 +91,9 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        first, *kernels, input, weights, bias = ctx.saved_tensors[:7]
-        states = ctx.saved_tensors[7:]
+        saved = ctx.saved_tensors  # once: a checkpoint computes them for one look
+        first, *kernels, input, weights, bias = saved[:7]
+        states = saved[7:]
         edges = iter(ctx.next_functions)
         arguments = (input, weights, bias, *states)
         asked = [_dispatch.is_asked_for(tensor, edges) for tensor in arguments]

@@ -12,6 +12,7 @@ import torch
 from cells_cases import CELLS, EACH_CELL, assert_equal
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 from lltm import cells
 from lltm.cells import formulas
@@ -224,6 +225,21 @@ def test_any_layout(name: str) -> None:
     turned = [each.T.contiguous().T for each in both.arguments]
     assert not any(each.is_contiguous() for each in turned)
     assert_equal(step(*turned), step(*both.arguments))
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@EACH_CELL
+def test_checkpoint(name: str, use_reentrant: bool) -> None:
+    both = Both.of(name)
+    step, _ = both.ways()
+
+    def two(*arguments: Tensor) -> Tensor:
+        return loss(step(arguments[0], *step(*arguments)))
+
+    arguments = [each.clone().requires_grad_() for each in both.arguments]
+    checkpoint(two, *arguments, use_reentrant=use_reentrant).backward()
+    expected = torch.autograd.grad(two(*arguments), arguments)
+    assert_equal([each.grad for each in arguments], list(expected))
 
 
 @EACH_CELL
