@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from lltm import contract
-from lltm.cells._check import check_step
+from lltm.cells._check import check_step, where_defined
 from lltm.cells._definition import Definition, scalars_of
+from lltm.cells._errors import StepError
 from lltm.cells._functor import functor
+from lltm.cells._modules import Sequence
+
+
+def _check_names(step: Callable[..., Any], scalars: tuple[tuple[str, float], ...]) -> None:
+    """A module would take the number for its own argument, and the step never see it."""
+    own = inspect.signature(Sequence.__init__).parameters  # Cell's are among them
+    taken = {name for name, each in own.items() if each.kind is not each.VAR_KEYWORD}
+    for name, _ in scalars:
+        if name in taken:
+            raise StepError(
+                f"{where_defined(step)}: {name} cannot be a keyword argument of the step, as "
+                f"Sequence and Cell have an argument of that name; call it another, such as "
+                f"{name}_value"
+            )
 
 
 def define(
@@ -33,7 +49,8 @@ def define(
     Raises:
         StepError: the step is not elementwise, changes a tensor in place, takes the value of a
             tensor, compares or rounds a keyword argument, depends on its tensors' shape or dtype,
-            or uses an operation that has no text in C++; names the operation and its line.
+            or uses an operation that has no text in C++; names the operation and its line. Or a
+            keyword argument has the name of one of the modules'.
         TypeError, ValueError: an argument is not what it should be.
 
     Example:
@@ -55,6 +72,7 @@ def define(
     for name, value in (("gates", gates), ("states", states), ("heads", heads)):
         contract.check_size(name, value)
     definition = Definition(step, gates, states, bool(split), heads, scalars_of(step))
+    _check_names(step, definition.scalars)
     check_step(step, definition.pieces, states, dict(definition.scalars))
     functor(definition)
     return definition

@@ -140,6 +140,8 @@ def test_a_step_that_is_no_kernel_is_refused_with_its_line(step, line, message) 
         (lambda z, state: (z[2],), "failed with 2 gates and 1 states: tuple index out of range"),
         (lambda z, state: (z[0] > 0,), "must return states of the shape and dtype it gets"),
         (lambda z, state, *, rate: (z[0],), "rate is a keyword argument of the step and must have"),
+        (lambda z, state, *, bias=1.0: z[0] + bias, "bias cannot be a keyword argument of the step"),
+        (lambda z, state, *, dropout=0.1: z[0], "such as dropout_value"),
     ],
 )
 def test_a_step_of_another_form_is_refused(step, message: str) -> None:
