@@ -151,7 +151,8 @@ class Probe:
         made = []
         for index, (_, default) in enumerate(definition.scalars):
             off = self.off * math.sqrt(2 + 3 * index) / 3
-            value = self.sign * (float(default) * (1 + off) + off)
+            beside = math.copysign(off * (1 + abs(default)), default)  # -1 is to be no -1 either
+            value = self.sign * (float(default) + beside)
             made.append(scalars.number(value, f"scalars[{index}]"))
         return scalars, made
 

@@ -317,6 +317,16 @@ def test_scalars_are_computed_with(tmp_path: Path) -> None:
     assert_computes(Compiled.of([definition], tmp_path), 0, drawn(definition, 50, 1.0))
 
 
+@pytest.mark.parametrize("default", [-1.0, 1.0, 0.0, -0.0, 0.5, -2.0])
+def test_a_scalars_default_is_no_number_of_the_step(default: float, tmp_path: Path) -> None:
+    def step(z: Sequence[Tensor], state: Sequence[Tensor], *, low: float = default) -> Tensor:
+        (a,), (h,) = z, state
+        return 1 - a.clamp(min=low) + torch.tanh(h) * (1 - low) - 2 * h + 0.5 * low
+
+    definition = cells.define(step, gates=1, states=1)
+    assert_computes(Compiled.of([definition], tmp_path), 0, drawn(definition, 50, 1.0))
+
+
 def test_expm1_keeps_its_derivative_where_it_is_tiny(tmp_path: Path) -> None:
     """torch's own is expm1(x) + 1, which is 0 for x below -37."""
 
