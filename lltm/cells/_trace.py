@@ -271,6 +271,8 @@ class _Builder:
             else:
                 value = node.kwargs.get(argument.name, argument.default_value)
             wants_mask = _operations.takes_mask(node.target, argument.name)
+            if isinstance(value, bool) and "bool" not in str(argument.type):
+                value = int(value)  # torch counts with it
             found[argument.name] = self._text(value, wants_mask, _computed_in(node))
         return found
 

@@ -266,6 +266,7 @@ def every_operation(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tenso
         (a - 1) + (1 - b) - 2 * h / 3,
         a.masked_fill(b > 0.5, 0.25),
         a.clone() * b,
+        True * a + (h + True) + False * b + b.masked_fill(a > 0, True),
     ]
     total = terms[0]
     for weight, term in enumerate(terms[1:]):
