@@ -300,8 +300,9 @@ class _Builder:
 
     def _exp_of_expm1(self, target: Any, arguments: dict[str, Any]) -> str | None:
         """Torch differentiates expm1 into expm1(x) + 1, which has lost exp(x) where x is low."""
+        ones = _operations.ONE, _operations.ONE
         adds = target in (aten.add.Tensor, aten.add.Scalar)
-        if not adds or arguments["other"] != _operations.ONE:
+        if not adds or (arguments["other"], arguments["alpha"]) != ones:
             return None
         value = self.values.get(arguments["self"])
         text = "" if value is None else value.text

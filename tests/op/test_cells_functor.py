@@ -259,6 +259,7 @@ def every_operation(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tenso
         a**2 + b**3 + (1 + a.abs()) ** -2 + (1 + b * b) ** 0.5 + (2 + a * a) ** -0.5,
         torch.sqrt(1 + a * a) + torch.rsqrt(1 + b * b) + 1 / (1 + h * h),
         torch.log(1 + a * a) + torch.log1p(b * b) + torch.expm1(a),
+        torch.add(torch.expm1(a), 1, alpha=2),
         torch.lerp(a, b, torch.sigmoid(h)) + torch.lerp(a, b, 0.3),
         torch.addcmul(a, b, h, value=0.5) + torch.addcdiv(a, b, 2 + h * h),
         torch.maximum(a, b) + torch.minimum(a, h),
