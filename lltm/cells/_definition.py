@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,8 +108,22 @@ def scalars_of(step: Callable[..., Any]) -> tuple[tuple[str, float], ...]:
                 f"{where_defined(step)}: {parameter.name} is a keyword argument of the step and "
                 f"must have a number as its default, such as {parameter.name}=1.0"
             )
-        found.append((parameter.name, float(parameter.default)))
+        value = _as_float(parameter.default)
+        if not math.isfinite(value):
+            raise StepError(
+                f"{where_defined(step)}: {parameter.name} is a keyword argument of the step and "
+                f"must have a finite number as its default, got {value}; a large one, such as "
+                f"{parameter.name}=1e30, does for a bound that is none"
+            )
+        found.append((parameter.name, value))
     return tuple(found)
+
+
+def _as_float(number: numbers.Real) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # of an int
+        return math.inf
 
 
 @functools.cache

@@ -20,6 +20,8 @@ from lltm.cells._errors import StepError
 
 aten = torch.ops.aten
 _EXACT_INTEGERS = 2.0**53
+_LARGEST = 1e3
+"""Of the numbers that stand for scalars: 1 - x is to be another number than -x."""
 
 
 # Scalars ----------------------------------------------------------------------------------------
@@ -151,8 +153,9 @@ class Probe:
         made = []
         for index, (_, default) in enumerate(definition.scalars):
             off = self.off * math.sqrt(2 + 3 * index) / 3
-            beside = math.copysign(off * (1 + abs(default)), default)  # -1 is to be no -1 either
-            value = self.sign * (float(default) + beside)
+            near = max(-_LARGEST, min(float(default), _LARGEST))
+            beside = math.copysign(off * (1 + abs(near)), near)  # -1 is to be no -1 either
+            value = self.sign * (near + beside)
             made.append(scalars.number(value, f"scalars[{index}]"))
         return scalars, made
 

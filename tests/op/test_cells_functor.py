@@ -319,14 +319,22 @@ def test_scalars_are_computed_with(tmp_path: Path) -> None:
     assert_computes(Compiled.of([definition], tmp_path), 0, drawn(definition, 50, 1.0))
 
 
-@pytest.mark.parametrize("default", [-1.0, 1.0, 0.0, -0.0, 0.5, -2.0])
+@pytest.mark.parametrize("default", [-1.0, 1.0, 0.0, -0.0, 0.5, -2.0, 1.7e308])
 def test_a_scalars_default_is_no_number_of_the_step(default: float, tmp_path: Path) -> None:
     def step(z: Sequence[Tensor], state: Sequence[Tensor], *, low: float = default) -> Tensor:
         (a,), (h,) = z, state
-        return 1 - a.clamp(min=low) + torch.tanh(h) * (1 - low) - 2 * h + 0.5 * low
+        chosen = torch.where(a > 0, a, 0.0) + torch.where(h > 0, h, -math.inf).clamp(min=low)
+        return 1 - a.clamp(min=low) + torch.tanh(h) * (1 - low) - 2 * h + 0.5 * low + chosen
 
     definition = cells.define(step, gates=1, states=1)
-    assert_computes(Compiled.of([definition], tmp_path), 0, drawn(definition, 50, 1.0))
+    compiled = Compiled.of([definition], tmp_path)
+    inputs = drawn(definition, 50, 1.0)
+    for scalars in ([default], [0.25]):
+        pairs = zip(
+            compiled(0, inputs, scalars), expected(definition, inputs, scalars), strict=True
+        )
+        for a, e in pairs:
+            torch.testing.assert_close(a, e, rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
 def test_expm1_keeps_its_derivative_where_it_is_tiny(tmp_path: Path) -> None:
