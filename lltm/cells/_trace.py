@@ -42,8 +42,10 @@ class Scalars:
         text = self.texts.setdefault(value, text)
         self.texts.setdefault(-value, f"-{text}")
         self.texts.setdefault(1 - value, f"(Scalar(1) - {text})")  # of lerp's derivative
-        if value:
-            self.texts.setdefault(1 / value, f"(Scalar(1) / {text})")
+        single = torch.tensor(value, dtype=torch.float32).item()  # of celu's derivative in torch
+        for each in (value, single):
+            if each and math.isfinite(each):
+                self.texts.setdefault(1 / each, f"(Scalar(1) / {text})")
         return Scalar(value, text, self)
 
     def text_of(self, value: float) -> str:
