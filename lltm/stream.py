@@ -28,6 +28,13 @@ class _LayerStream:
         self._spare = torch.empty_like(self.h)
         self._step: Any = torch.ops.lltm.stream_step.default
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the op, which cannot be pickled."""
+        return {name: value for name, value in vars(self).items() if name != "_step"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _step=torch.ops.lltm.stream_step.default)
+
     def step(self, input: Tensor) -> Tensor:
         self._step(input, self._packed, self._bias, self.h, self.cell, self._spare, self._alpha)
         self.h, self._spare = self._spare, self.h

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -78,6 +81,19 @@ def test_parameters_changed_later_are_not_seen() -> None:
         module.weights.zero_()
         module.bias.zero_()
     cases.assert_close(stream.step(input), expected, "new_h")
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda stream: pickle.loads(pickle.dumps(stream))])
+def test_a_copy_goes_on_from_the_same_state(how: Callable[[LLTMStream], LLTMStream]) -> None:
+    """Pickled, as it is for a process that is spawned."""
+    torch.manual_seed(0)
+    stream = LLTMSequence(3, 4, num_layers=2).stream(2)
+    x = torch.randn(2, 3)
+    stream.step(x)
+    other = how(stream)
+    expected = stream.step(x).clone()
+    stream.step(x)
+    assert torch.equal(other.step(x), expected)
 
 
 def test_reset_starts_again() -> None:
