@@ -97,6 +97,12 @@ class Definition:
         return tuple(float(given.get(name, default)) for name, default in known.items())
 
 
+def check_cell(cell: object) -> None:
+    """Raise TypeError for what is no cell: its step, say, or a module of it."""
+    if not isinstance(cell, Definition):
+        raise TypeError(f"cell must be what lltm.cells.define() returns, got {type(cell).__name__}")
+
+
 def scalars_of(step: Callable[..., Any]) -> tuple[tuple[str, float], ...]:
     """A step's keyword arguments, name and default."""
     found = []

@@ -23,7 +23,7 @@ from lltm import _compile, _jit_cuda, _library, jit
 from lltm._jit_cache import Cache, hash_of_sources
 from lltm._version import __version__
 from lltm.cells import _cuda
-from lltm.cells._definition import Definition
+from lltm.cells._definition import Definition, check_cell
 from lltm.cells._functor import Functor, functor
 from lltm.cells._registration import register
 
@@ -85,8 +85,16 @@ def prepare(cell: Definition, device: torch.device | str = "cpu") -> bool:
 
     Returns:
         Whether it has kernels; where not, it runs step by step in PyTorch, and a warning says why.
+
+    Raises:
+        TypeError: ``cell`` is no cell.
+        ValueError: ``device`` is one that there are never kernels for.
     """
-    return namespace(cell, torch.device(device).type) is not None
+    check_cell(cell)
+    kind = torch.device(device).type
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu or cuda, got {device}")
+    return namespace(cell, kind) is not None
 
 
 def attach(
@@ -106,7 +114,9 @@ def attach(
 
     Raises:
         ImportError: a library cannot be loaded, or another step or another lltm gave it.
+        TypeError: ``cell`` is no cell.
     """
+    check_cell(cell)
     made = functor(cell)
     namespace = made.namespace
     with LOADING:

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from lltm import contract
 from lltm.cells._contract import Arguments
-from lltm.cells._definition import Definition, state_names
+from lltm.cells._definition import Definition, check_cell, state_names
 from lltm.cells._layers import Packed, Run, run_backward
 from lltm.cells._run import run, run_step
 from lltm.cells._step import States, StepArguments
@@ -28,8 +28,7 @@ def _reset(module: nn.Module, state_size: int) -> None:
 
 
 def _check_sizes(cell: Definition, input_features: int, state_size: int) -> None:
-    if not isinstance(cell, Definition):
-        raise TypeError(f"cell must be what lltm.cells.define() returns, got {type(cell).__name__}")
+    check_cell(cell)
     contract.check_size("input_features", input_features)
     contract.check_size("state_size", state_size)
     if state_size % cell.heads:

@@ -140,10 +140,10 @@ def test_a_step_that_is_no_kernel_is_refused_with_its_line(step, line, message) 
         (lambda z, state: (z[2],), "failed with 2 gates and 1 states: tuple index out of range"),
         (lambda z, state: (z[0] > 0,), "must return states of the shape and dtype it gets"),
         (lambda z, state, *, rate: (z[0],), "rate is a keyword argument of the step and must have"),
-        (lambda z, state, *, top=math.inf: (z[0],), "as its default, got inf; a large one, such as"),
+        (lambda z, state, *, top=math.inf: (z[0],), "as its default, got inf; a large one"),
         (lambda z, state, *, top=math.nan: (z[0],), "a finite number as its default, got nan"),
         (lambda z, state, *, top=10**400: (z[0],), "a finite number as its default, got inf"),
-        (lambda z, state, *, bias=1.0: z[0] + bias, "bias cannot be a keyword argument of the step"),
+        (lambda z, state, *, bias=1.0: z[0] + bias, "bias cannot be a keyword argument"),
         (lambda z, state, *, dropout=0.1: z[0], "such as dropout_value"),
     ],
 )
@@ -171,6 +171,23 @@ def test_arguments_of_define_are_checked() -> None:
         cells.define(sums, gates=0, states=1)
     with pytest.raises(TypeError, match="heads must be an int, got float"):
         cells.define(sums, gates=1, states=1, heads=2.0)
+
+
+@pytest.mark.parametrize("what", [sums, cells.LSTM(3, 4), None])
+@pytest.mark.parametrize(
+    "call", [cells.prepare, cells.prove, lambda cell: cells.attach(cell, "cell.so")]
+)
+def test_what_is_no_cell_is_refused(call, what) -> None:
+    kind = type(what).__name__
+    message = f"cell must be what lltm.cells.define() returns, got {kind}"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        call(what)
+
+
+@pytest.mark.parametrize("call", [cells.prepare, cells.prove])
+def test_a_device_without_kernels_is_refused(call) -> None:
+    with pytest.raises(ValueError, match="device must be cpu or cuda, got meta"):
+        call(DECAYING, "meta")
 
 
 def test_scalars() -> None:
