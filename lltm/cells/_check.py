@@ -133,7 +133,8 @@ def check_step(
 
     def drawn(count: int) -> tuple[Tensor, ...]:
         return tuple(
-            torch.rand(ELEMENTS, generator=generator, dtype=torch.float64) for _ in range(count)
+            torch.rand(ELEMENTS, generator=generator, dtype=torch.float64, device="cpu")
+            for _ in range(count)
         )
 
     arguments = [drawn(count) for count in (*pieces, states)]

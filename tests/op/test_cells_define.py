@@ -173,6 +173,14 @@ def test_arguments_of_define_are_checked() -> None:
         cells.define(sums, gates=1, states=1, heads=2.0)
 
 
+@pytest.mark.parametrize("device", ["cuda", "meta"])
+def test_a_cell_is_defined_whatever_the_default_device(device: str) -> None:
+    """A script that starts with torch.set_default_device("cuda"), say, even where there is none."""
+    with torch.device(device):
+        made = cells.define(DECAYING.step, gates=2, states=2, split=True)
+    assert made == DECAYING
+
+
 @pytest.mark.parametrize("what", [sums, cells.LSTM(3, 4), None])
 @pytest.mark.parametrize(
     "call", [cells.prepare, cells.prove, lambda cell: cells.attach(cell, "cell.so")]
