@@ -293,6 +293,11 @@ def test_architectures_are_listed_as_torch_does_or_with_commas(
     assert report["policy"]["cuda_architectures"] == ["8.0", "9.0a+PTX"]
 
 
+CP311 = "op-1.0-cp311-cp311-linux_x86_64.whl"
+NEVER = 'python_version < "3"'
+PINNED = "Requires-Dist: torch==2.11.0\n"
+
+
 @pytest.mark.parametrize(
     ("name", "metadata", "torch"),
     [
@@ -302,6 +307,13 @@ def test_architectures_are_listed_as_torch_does_or_with_commas(
         ("op-1.0-cp311-cp311-linux_x86_64.whl", "Requires-Dist: torch==2.11+cpu\n", "2.11"),
         ("op-1.0-cp311-cp311-linux_x86_64.whl", "Requires-Dist: torch>=2.10\n", None),
         ("op-1.0-cp311-cp311-linux_x86_64.whl", "Requires-Dist: torchvision==0.20\n", None),
+        (CP311, "Requires-Dist: Torch==2.11.0\n", "2.11"),
+        (CP311, "Requires-Dist: torch==2.11.*\n", "2.11"),
+        (CP311, "Requires-Dist: torch==2\n", "2.0"),
+        (CP311, "Requires-Dist: torch==2.*\n", None),
+        (CP311, "Requires-Dist: torch===nightly\n", None),
+        (CP311, 'Requires-Dist: torch==2.11.0; extra == "dev"\n', None),
+        (CP311, f"Requires-Dist: torch==2.10.0; {NEVER}\n{PINNED}", "2.11"),
     ],
 )
 def test_a_wheel_that_names_its_torch_is_believed(

@@ -11,7 +11,8 @@ from pathlib import Path
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from torchproof.audit import unpack
 from torchproof.audit.elf import is_elf
@@ -184,9 +185,32 @@ def _pinned_torch(wheel: Path, root: Path) -> str | None:
 
 
 def pinned_torch(requirements: Iterable[Requirement]) -> str | None:
-    """The torch series that requirements pin with `==`."""
+    """The torch series that requirements pin with `==`: those that hold here, without extras."""
     for requirement in requirements:
-        for pin in requirement.specifier if requirement.name == "torch" else ():
-            if pin.operator in {"==", "==="}:
-                return ".".join(pin.version.split("+")[0].split(".")[:2])
+        if not is_torch(requirement) or not applies(requirement):
+            continue
+        for pin in requirement.specifier:
+            if pin.operator in {"==", "==="} and (series := _series(pin.version)):
+                return series
     return None
+
+
+def is_torch(requirement: Requirement) -> bool:
+    """Whether it is one of torch, however that is written."""
+    return canonicalize_name(requirement.name) == "torch"
+
+
+def applies(requirement: Requirement) -> bool:
+    """Whether an installer heeds it here, where nobody asks for an extra."""
+    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+
+
+def _series(pinned: str) -> str | None:
+    """The one series that a pin admits: of "2.13.*" and "2.13.0", but not of "2.*"."""
+    try:
+        major, *rest = Version(pinned.removesuffix(".*")).release
+    except InvalidVersion:  # "===" takes any text
+        return None
+    if not rest and pinned.endswith(".*"):
+        return None
+    return f"{major}.{rest[0] if rest else 0}"

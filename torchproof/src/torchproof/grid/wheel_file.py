@@ -10,6 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
+from torchproof.audit.artifact import applies, is_torch
 from torchproof.errors import TorchproofError
 
 
@@ -63,7 +64,7 @@ def read_wheel(path: Path) -> Wheel:
                 raise BadZipFile(f"it holds {len(metadata)} files *.dist-info/METADATA")
             headers = HeaderParser().parsestr(archive.read(metadata[0]).decode())
         lines = headers.get_all("Requires-Dist") or []
-        torch = [r for line in lines if (r := Requirement(line)).name == "torch" and _applies(r)]
+        torch = [r for line in lines if is_torch(r := Requirement(line)) and applies(r)]
     except UnicodeDecodeError as error:
         raise GridError(
             f"{path} is no wheel: its METADATA is not UTF-8; name one, *.whl"
@@ -82,11 +83,7 @@ def read_wheel(path: Path) -> Wheel:
     return Wheel(
         path=path,
         name=path.stem,
-        requires=tuple(line for line in lines if Requirement(line).name != "torch"),
+        requires=tuple(line for line in lines if not is_torch(Requirement(line))),
         declares=",".join(str(requirement.specifier) for requirement in torch),
         package=f"import {packages[0]}",
     )
-
-
-def _applies(requirement: Requirement) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
