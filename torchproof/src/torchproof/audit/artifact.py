@@ -28,8 +28,12 @@ class NoLibraryError(ArtifactError):
     """It holds no library, of Linux or any other system."""
 
 
-# torch's own libraries, also under the names that auditwheel gives to grafted ones.
-TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)(?:[_-][\w-]+)?(?:\.[0-9a-f]{8})?\.so[.\d]*")
+# torch's own libraries, also under the names that auditwheel gives to grafted ones. Each by name:
+# libtorch_npu.so is another project's, and so is the library of whoever calls theirs torch_ops.
+TORCH_LIBRARY = re.compile(
+    r"lib(?:torch(?:_(?:cpu|python|global_deps|nvshmem|(?:cuda|hip)(?:_(?:cpp|cu|linalg))?|xpu)"
+    r"|[_-]xpu[_-]ops[\w-]*)?|c10(?:_(?:cuda|hip|xpu))?)(?:[.-][0-9a-f]{8})?\.so[.\d]*"
+)
 LIBRARY = re.compile(r".+\.so(?:\..*)?")
 METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 OTHER_LIBRARY = re.compile(r".+\.(?:dll|dylib|pyd)")
