@@ -164,6 +164,43 @@ def test_a_library_of_the_package_is_found_where_a_search_path_leads(
         assert "libhelper.so: cannot open shared object file" in message
 
 
+@pytest.mark.parametrize(("symbol", "loads"), [(THERE, True), (GONE, False)])
+@pytest.mark.parametrize("own", [THERE, "aoti_torch_gone_too"])
+def test_a_library_fails_with_one_of_its_package_that_it_needs(
+    toolchain: Toolchain, symbol: str, loads: bool, own: str
+) -> None:
+    torch = stub_torch(toolchain)
+    libtorch = str(torch / "lib" / "libtorch_cpu.so")
+    helper = str(toolchain.library("package/libhelper.so", CALL.format(symbol), libtorch))
+    source = CALL.format(f"call_{symbol}") + CALL.format(own)
+    flags = ("-Wl,-z,now,-rpath,$ORIGIN", libtorch)
+    library = toolchain.library("package/ext.so", source, helper, *flags)
+    (ext, _) = audit(library.parent, None, [torch]).libraries
+    (verdict,), message = ext.verdicts, loaded(library, torch)
+    if not loads:
+        assert verdict.outcome == "fails"
+        assert verdict.reason == f"undefined symbol: {GONE}, which libhelper.so needs"
+        assert message is not None
+        assert f"libhelper.so: undefined symbol: {GONE}" in message
+    elif own == THERE:
+        assert (verdict.outcome, message) == ("loads", None)
+    else:
+        assert verdict.reason == f"undefined symbol: {own}"
+
+
+def test_a_library_of_the_package_finds_symbols_of_the_one_that_needs_it(
+    toolchain: Toolchain,
+) -> None:
+    torch = stub_torch(toolchain)
+    libtorch = str(torch / "lib" / "libtorch_cpu.so")
+    helper = str(toolchain.library("package/libhelper.so", CALL.format("of_ext")))
+    source = 'extern "C" int of_ext() { return 0; }\n' + CALL.format("call_of_ext")
+    flags = (helper, libtorch, "-Wl,-z,now,-rpath,$ORIGIN")
+    library = toolchain.library("package/ext.so", source + CALL.format(THERE), *flags)
+    (ext, _) = audit(library.parent, None, [torch]).libraries
+    assert (ext.verdicts[0].outcome, loaded(library, torch)) == ("loads", None)
+
+
 def test_a_library_that_is_nowhere_comes_before_one_out_of_reach(toolchain: Toolchain) -> None:
     torch = stub_torch(toolchain)
     helper = str(toolchain.stub("package/lib/libhelper.so", ["helper"]))

@@ -5,19 +5,21 @@ names, breadth first. `import torch` has loaded most of torch's libraries by the
 that names one of those is found by name alone; the others are out of its reach, though they are in
 the same folder. So is a library of the same package to which no search path leads: a package may
 load it first, which no file but its Python shows, so the verdict on the other is that it fails, and
-says when it loads. The names of CPython's C API are taken as given.
+says when it loads. One to which a path leads is bound together with it, and what that lacks refuses
+both. The names of CPython's C API are taken as given.
 """
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from torchproof.audit import symbols
-from torchproof.audit.elf import Elf, Provider
+from torchproof.audit.elf import Elf, Provider, read
+from torchproof.audit.elf_file import NotElfError
 from torchproof.audit.facts import Facts
 from torchproof.audit.system_libraries import (
     find_library,
@@ -68,17 +70,23 @@ def resolve(
             return verdict("fails", f"the library {absent[0]} is not there", absent)
         name, needing = next(iter(lost.items()))
         return verdict("fails", _out_of_reach(beside[name], needing))
-    versions = [
-        f"{need.version} of {need.library}"
-        for need in elf.versions
-        if (provider := found.get(need.library)) and provider.versions
-        if need.version not in provider.versions
-    ]
+    # The loader binds what the library brings along, too, and refuses it for any of that.
+    bound = (elf, *search.brought(found.values()))
+    versions: dict[str, Elf] = {}
+    for each in bound:
+        for need in each.versions:
+            provider = found.get(need.library)
+            if provider and provider.versions and need.version not in provider.versions:
+                versions.setdefault(f"{need.version} of {need.library}", each)
     if versions:
-        return verdict("fails", f"{versions[0]} is too new for this system", versions)
-    missing = _missing(elf, found.values())
+        first, needing = next(iter(versions.items()))
+        reason = f"{first} is too new for this system{_whose(needing, elf)}"
+        return verdict("fails", reason, versions)
+    missing = _missing(bound, found.values())
     if missing:
-        return verdict("fails", f"undefined symbol: {symbols.brief(missing[0])}", missing)
+        first, needing = next(iter(missing.items()))
+        reason = f"undefined symbol: {symbols.brief(first)}{_whose(needing, elf)}"
+        return verdict("fails", reason, missing)
     reason = danger(facts, torch, built_on)
     return verdict("unsafe", reason) if reason else verdict("loads", "every symbol is there")
 
@@ -131,6 +139,23 @@ class Search:
                     lost.setdefault(name, library.path)
         return found, lost
 
+    def brought(self, found: Iterable[Provider]) -> Iterator[Elf]:
+        """What was found of the package's own: neither torch nor the system has it."""
+        there = set(self.loaded.values())
+        for provider in found:
+            own = provider.path not in there and provider.path.parent not in self.system
+            if own and (whole := _read_whole(provider.path)):
+                yield whole
+
+
+@cache
+def _read_whole(path: Path) -> Elf | None:
+    """A library that another brings along; None where its own report says that it is damaged."""
+    try:
+        return read(path)
+    except (NotElfError, OSError):
+        return None
+
 
 @cache
 def _loaded(torch: Path) -> dict[str, Path]:
@@ -174,14 +199,22 @@ def _system_folders(torch: Torch) -> Iterator[Path]:
     yield from library_folders()
 
 
-def _missing(elf: Elf, providers: Iterable[Provider]) -> list[str]:
-    """The symbols that no library in reach defines, in the order in which the loader binds them."""
-    wanted = dict.fromkeys(
-        symbol.name
-        for symbol in elf.undefined
-        if not symbol.weak and not symbols.is_python(symbol.name)
-    )
-    for provider in providers:
-        for name in provider.defined.intersection(wanted):
+def _missing(bound: Sequence[Elf], providers: Iterable[Provider]) -> dict[str, Elf]:
+    """The symbols that no library in reach defines, in the order of binding, and which needs them.
+
+    What is needed is bound before what needs it.
+    """
+    wanted: dict[str, Elf] = {}
+    for each in reversed(bound):
+        for symbol in each.undefined:
+            if not symbol.weak and not symbols.is_python(symbol.name):
+                wanted.setdefault(symbol.name, each)
+    of_itself = frozenset(symbol.name for symbol in bound[0].exported)
+    for defined in (of_itself, *(provider.defined for provider in providers)):
+        for name in defined.intersection(wanted):
             del wanted[name]
-    return list(wanted)
+    return wanted
+
+
+def _whose(needing: Elf, elf: Elf) -> str:
+    return "" if needing is elf else f", which {needing.path.name} needs"
