@@ -260,6 +260,15 @@ def test_nothing_is_required_of_a_torch_that_nobody_named(toolchain: Toolchain) 
     ] == "not run"
 
 
+def test_a_string_of_a_library_without_torch_is_not_torchs(toolchain: Toolchain) -> None:
+    source = "#include <string>\nvoid name(const std::string&);\nvoid f() { name({}); }\n"
+    library = toolchain.library("ext.so", source, "-D_GLIBCXX_USE_CXX11_ABI=0")
+    (report,) = audit(library, Policy(torch="2.13")).libraries
+    assert report.facts.cxx11_abi is False
+    (found,) = (finding for finding in report.findings if finding.rule == "cxx11-abi")
+    assert (found.status, found.expected) == ("not run", "it uses no torch")
+
+
 def without_sections(library: Path) -> Path:
     """The library as sstrip leaves it: the loader reads no section header."""
     image = bytearray(library.read_bytes())

@@ -17,6 +17,8 @@ def cxx11_abi(subject: Subject) -> Outcome:
     written = f"_GLIBCXX_USE_CXX11_ABI={int(found)}"
     if policy.cxx11_abi is not None:
         return judged(found == policy.cxx11_abi, written, f"{int(policy.cxx11_abi)}")
+    if subject.facts.binding == "none":
+        return not_run(written, "it uses no torch")
     torch = policy.torch or subject.artifact.torch or policy.target or subject.facts.lowest_torch
     if torch is None:
         return not_run(written, NO_TORCH)
