@@ -404,6 +404,57 @@ def test_everything_installed_is_listed_with_its_verdict(
     assert "pip install --upgrade bad torch==2.13.0" in commands
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "word"),
+    [
+        ("METADATA", b"Metadata-Version: 2.1\nName: odd\nVersion: 1.0\nAuthor: \xe9\n", "utf-8"),
+        ("RECORD", b"odd/_C.so,sha256=0,many\nodd-1.0.dist-info/RECORD,,\n", "many"),
+        ("RECORD", b"odd/_C.so,\xe9,\n", "utf-8"),
+    ],
+)
+def test_a_damaged_distribution_does_not_hide_the_others(
+    toolchain: Toolchain,
+    site: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    content: bytes,
+    word: str,
+) -> None:
+    core = str(site / "torch" / "lib" / "libtorch_cpu.so")
+    for name in ("odd", "sound"):
+        install(site, name, toolchain.library("_C.so", CALL.format(THERE), core))
+    (site / "odd-1.0.dist-info" / file).write_bytes(content)
+    found = answer(capsys, site)["libraries"]
+    (odd,) = (row for row in found if row["outcome"] == "not run")
+    assert word in odd["reason"]
+    assert "install it again" in odd["reason"]
+    assert [row["package"] for row in found if row["outcome"] == "loads"] == ["sound 1.0"]
+    main(["--environment", str(site.parents[2])])
+    assert "1 libraries link against torch, 0 of them" in capsys.readouterr().out
+
+
+def test_a_damaged_distribution_does_not_end_a_diagnosis(
+    site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, "odd")
+    (site / "odd-1.0.dist-info" / "RECORD").write_bytes(b"odd/_C.so,sha256=0,many\n")
+    monkeypatch.syspath_prepend(str(site))
+    text = "/x/site-packages/decay/_C.so: undefined symbol: _ZN3c104goneEv"
+    assert main(["--environment", str(site.parents[2]), text]) == 0
+    assert "decay" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("requires", ["torch ><2", "torch==2.*"])
+def test_a_requirement_that_names_no_release_is_no_pin(
+    toolchain: Toolchain, site: Path, capsys: pytest.CaptureFixture[str], requires: str
+) -> None:
+    core = str(site / "torch" / "lib" / "libtorch_cpu.so")
+    install(site, "odd", toolchain.library("_C.so", NATIVE, core), requires=requires)
+    (odd,) = answer(capsys, site)["libraries"]
+    assert odd["outcome"] == "unsafe"
+    assert "nothing says which torch" in odd["reason"]
+
+
 def test_what_is_here_is_printed(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--environment", str(site.parents[2])]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())

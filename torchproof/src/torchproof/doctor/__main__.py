@@ -184,7 +184,8 @@ def _render(answer: Answer, console: Console, *, everything: bool) -> None:
         _render_diagnosis(diagnosis, console)
     for library in answer.libraries:
         style = COLOURS.get(library.outcome, "dim")
-        console.print(f"{library.package}: {library.name}: {library.outcome}", style=style)
+        words = (library.package, library.name, library.outcome)
+        console.print(": ".join(filter(None, words)), style=style)
         console.print(f"  {library.reason}")
         if library.diagnosis:
             _render_diagnosis(library.diagnosis, console)
@@ -220,7 +221,7 @@ def _render_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
 
 
 def _render_count(libraries: Sequence[Library], console: Console) -> None:
-    count = len(libraries)
+    count = sum(bool(library.name) or library.outcome == FAILS for library in libraries)
     fails = sum(library.outcome == FAILS for library in libraries)
     console.print(f"{count} libraries link against torch, {fails} of them will not load")
 

@@ -1,5 +1,6 @@
 """A message to the rule it breaks: the first row of the table that fits."""
 
+import csv
 import re
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
@@ -102,5 +103,8 @@ def _module(text: str) -> str | None:
 
 def _distribution(module: str) -> str:
     """The distribution that installs a module."""
-    installed = packages_distributions()
+    try:
+        installed = packages_distributions()
+    except (ValueError, csv.Error):  # what an installer wrote of one is damaged
+        return module
     return next(iter(installed.get(module, ())), module)

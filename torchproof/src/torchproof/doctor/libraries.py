@@ -1,11 +1,13 @@
 """The libraries of a file, or of what is installed, each with the audit's verdict in one torch."""
 
+import csv
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
@@ -23,6 +25,7 @@ from torchproof.audit.artifact import (
 from torchproof.audit.elf_file import NotElfError
 from torchproof.audit.isolated import Auditor
 from torchproof.audit.policy import Policy
+from torchproof.audit.text import shorten
 from torchproof.audit.torches import Torch
 from torchproof.doctor.diagnose import Diagnosis, complaint, diagnose
 from torchproof.doctor.here import Here
@@ -79,9 +82,14 @@ def installed(torch: Torch, here: Here, path: list[str]) -> list[Library]:
     """The libraries of every distribution on a path that link against torch, but torch's own."""
     found: dict[str, list[Library]] = {}
     for distribution in distributions(path=path):
-        name = canonicalize_name(distribution.metadata["Name"] or "")
-        if name not in found and name != "torch":
-            found[name] = [*_of_distribution(distribution, torch, here)]
+        try:
+            name = canonicalize_name(distribution.metadata["Name"] or "")
+            if name not in found and name != "torch":
+                found[name] = [*_of_distribution(distribution, torch, here)]
+        except (ValueError, csv.Error) as error:  # of text that no installer writes
+            shown = _folder(distribution)
+            reason = f"what pip wrote of it cannot be read: {shorten(error)}; install it again"
+            found[shown] = [Library(shown, "", NOT_RUN, reason)]
     return [library for name in sorted(found) for library in found[name]]
 
 
@@ -101,6 +109,15 @@ def _of_distribution(distribution: Distribution, torch: Torch, here: Here) -> It
     for library in _judged(report, here, name):
         if library.name in linked or library.outcome != NO_TORCH:
             yield library
+
+
+def _folder(distribution: Distribution) -> str:
+    """The distribution of files that cannot be read, by the name of their folder."""
+    try:
+        parents = (file.parent.name for file in distribution.files or ())
+        return next(name for name in parents if name.endswith((".dist-info", ".egg-info")))
+    except (ValueError, csv.Error, StopIteration):
+        return str(distribution.locate_file(""))
 
 
 def _members(distribution: Distribution) -> Iterator[Member]:
@@ -123,8 +140,14 @@ def _declared_torch(distribution: Distribution) -> str | None:
         local = Version(distribution.version).local
     except InvalidVersion:
         local = None
-    wanted = (Requirement(line) for line in distribution.requires or ())
-    return named_torch(local or "") or pinned_torch(wanted)
+    return named_torch(local or "") or pinned_torch(_requirements(distribution))
+
+
+def _requirements(distribution: Distribution) -> Iterator[Requirement]:
+    """What it requires; old packages have lines that no installer takes any more."""
+    for line in distribution.requires or ():
+        with suppress(InvalidRequirement):
+            yield Requirement(line)
 
 
 def _judged(report: Report, here: Here, package: str | None) -> Iterator[Library]:
