@@ -60,6 +60,30 @@ def test_a_wrong_table_is_named_with_its_line(old: str, new: str, message: str) 
     assert str(error.value).startswith(f"line {line_of(wrong, new.strip().splitlines()[0])}:")
 
 
+@pytest.mark.parametrize("end", ["\n", " "])
+def test_a_name_that_is_there_twice_is_refused(end: str) -> None:
+    suite = '{ name = "full", paths = ["other"] },'
+    wrong = TEXT.replace("suites = [", f"suites = [{end}{suite}", 1)
+    first = line_of(wrong, suite)
+    again = next(s.line for s in config.load().suites if s.name == "full") + (end == "\n")
+    with pytest.raises(config.ConfigError) as error:
+        config.loads(wrong)
+    assert str(error.value).startswith(f"line {again}: suites has the name 'full' already")
+    assert f"on line {first}:" in str(error.value)
+
+
+def test_a_compiler_that_is_there_twice_is_refused() -> None:
+    row = '{ name = "g++", newest = 15 }'
+    wrong = f"compilers = [ {row}, {row} ]\n{TEXT}"
+    with pytest.raises(config.ConfigError, match="line 1: compilers has the name 'g\\+\\+' al"):
+        config.loads(wrong)
+
+
+def test_a_byte_order_mark_is_named() -> None:
+    with pytest.raises(config.ConfigError, match="begins with a byte order mark: save it as"):
+        config.loads(f"\ufeff{TEXT}")
+
+
 def test_a_typo_in_audit_is_named_with_its_line() -> None:
     wrong = TEXT + '\n[audit]\nceilings = { glibc = "2.28" }\n'
     with pytest.raises(config.ConfigError, match="the key 'glibcxx' is missing") as error:

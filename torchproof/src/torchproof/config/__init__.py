@@ -131,9 +131,10 @@ SECTIONS: dict[str, type] = {"project": Project, "audit": Audit, "conda": CondaV
 def _array(source: Source, name: str) -> tuple[Any, ...]:
     """The rows of an array: those of the facts, as the project changes them, and its own."""
     kind, key = ARRAYS[name]
+    rows = source.rows(name)
+    _check_twice(name, key or "name", rows)
     if key is None:
         return read_rows(source, name, kind)
-    rows = source.rows(name)
     merged = {row[key]: (row, 0) for row, _ in facts().rows(name)}
     for row, line in rows:
         if key in row:  # the others are of no use where it is no text
@@ -142,6 +143,21 @@ def _array(source: Source, name: str) -> tuple[Any, ...]:
         merged[row.get(key)] = ({**known, **row}, line)
     found: Iterator[Any] = (read_table(kind, row, line) for row, line in merged.values())
     return tuple(sorted(found, key=lambda row: number(row.version)) if key == "version" else found)
+
+
+def _check_twice(name: str, key: str, rows: list[tuple[dict[str, Any], int]]) -> None:
+    """No two rows of the file are named the same, of which only one would count."""
+    lines: dict[str, int] = {}
+    for row, line in rows:
+        stated = row.get(key)
+        if not isinstance(stated, str):
+            continue
+        if stated in lines:
+            raise ConfigError(
+                f"line {line}: {name} has the {key} {stated!r} already, on line {lines[stated]}:"
+                " keep one of them, or name them apart"
+            )
+        lines[stated] = line
 
 
 def known() -> Known:

@@ -31,6 +31,10 @@ class Source:
     @staticmethod
     def of(text: str) -> "Source":
         """Parse a text; ConfigError where it is not TOML."""
+        if text.startswith("\ufeff"):
+            raise ConfigError(
+                "not TOML: it begins with a byte order mark: save it as UTF-8 without one"
+            )
         try:
             return Source(text, tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
