@@ -141,12 +141,18 @@ def test_one_elf_machine_is_both_of_the_32_bit_arms(library: Path) -> None:
     assert platforms(wheel(library, "op-1.0-py3-none-linux_armv7l.whl")) == ["passed"]
 
 
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF" + bytes(8), b"", LFS])
 def test_a_library_that_cannot_be_read_is_named_beside_the_others(
-    library: Path, capsys: pytest.CaptureFixture[str]
+    library: Path, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     built = wheel(library, "op-1.0-py3-none-linux_x86_64.whl")
     with zipfile.ZipFile(built, "a") as archive:
-        archive.writestr("op/damaged.so", b"\x7fELF" + bytes(8))
+        archive.writestr("op/damaged.so", content)
+        archive.writestr("op/op.so.json", "")
+        archive.writestr("op/linked.so", "INPUT(-lop)\n")  # a script of the linker's
     assert main([str(built)]) == 1
     printed = capsys.readouterr().out
     assert printed.count("op/damaged.so") == 1

@@ -104,7 +104,8 @@ def test_a_tag_is_what_auditwheel_and_abi3info_say(
 @pytest.mark.parametrize(
     ("library", "complaint"),
     [
-        (b"", "holds no ELF shared library"),
+        (b"text", "holds no ELF shared library"),
+        (b"", "libdecay.so is no readable shared library"),
         (b"MZ" + bytes(200), "libdecay.so, a library of Windows"),
         (b"\x7fELF" + bytes(100), "libdecay.so is no readable shared library"),
     ],

@@ -35,6 +35,8 @@ TORCH_LIBRARY = re.compile(
     r"|[_-]xpu[_-]ops[\w-]*)?|c10(?:_(?:cuda|hip|xpu))?)(?:[.-][0-9a-f]{8})?\.so[.\d]*"
 )
 LIBRARY = re.compile(r".+\.so(?:\..*)?")
+HOLLOW = re.compile(r".+\.so[.\d]*")  # no lib.so.json, which may be empty
+LFS_POINTER = b"version https://git-lfs"
 METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 OTHER_LIBRARY = re.compile(r".+\.(?:dll|dylib|pyd)")
 # What else a file may be that somebody takes for a library of Linux, by how it begins.
@@ -136,7 +138,8 @@ def _libraries(root: Path, artifact: Path) -> tuple[Member, ...]:
     members = tuple(
         Member(_shown(str(file.relative_to(root))), file)
         for file in sorted(root.rglob("*"))
-        if LIBRARY.fullmatch(file.name) and not file.is_symlink() and is_elf(file)
+        if LIBRARY.fullmatch(file.name) and not file.is_symlink()
+        if is_elf(file) or _is_hollow(file)
     )
     if not members:
         others = ((f, _other_format(f)) for f in sorted(root.rglob("*")) if f.is_file())
@@ -144,6 +147,15 @@ def _libraries(root: Path, artifact: Path) -> tuple[Member, ...]:
         kind = ArtifactError if named else NoLibraryError
         raise kind(f"{artifact} holds no ELF shared library{named}; there is nothing to audit")
     return members
+
+
+def _is_hollow(file: Path) -> bool:
+    """Whether what a library holds did not come along: it is empty, or a pointer of Git LFS."""
+    if not HOLLOW.fullmatch(file.name) or not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        begin = stream.read(len(LFS_POINTER))
+    return begin in {b"", LFS_POINTER}
 
 
 def _wheel(path: Path, scratch: Path) -> Artifact:
