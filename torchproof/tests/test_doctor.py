@@ -70,6 +70,12 @@ class Sample:
 
 FLASH = "ImportError: /env/lib/python3.10/site-packages/flash_attn_2_cuda.cpython-310.so: "
 SAMPLES = (
+    # As CPython colours it from 3.13 on, in a log.
+    Sample("needed", "\x1b[1;35mImportError\x1b[0m: \x1b[35mlibfoo.so.3: cannot open shared object"
+           " file: No such file or directory\x1b[0m", ("ldconfig -p | grep libfoo.so.3",)),
+    # Of an environment's own libstdc++: the system has that version.
+    Sample("glibcxx", "ImportError: /opt/lib/libstdc++.so.6: version `GLIBCXX_3.4.9' not found",
+           ("GLIBCXX_3.4.9, which the libstdc++ that was loaded lacks", "conda install")),
     Sample("binding", FLASH + "undefined symbol: _ZNK3c105Error4whatEv",
            ("c10::Error::what()", "torch 2.13.0+cpu", "--no-binary flash_attn_2_cuda")),
     Sample("binding", FLASH + "undefined symbol: _ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymInt"

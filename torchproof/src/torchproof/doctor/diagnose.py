@@ -14,6 +14,7 @@ from torchproof.doctor.symptoms import SYMPTOMS, Fix, Symptom
 BARE_SYMBOL = re.compile(r"_Z\w+|(?:aoti_)?torch_\w+")
 MODULE = re.compile(r"(?:site|dist)-packages/([A-Za-z_]\w*)")
 PLACEHOLDER = "NAME"
+COLOUR = re.compile(r"\x1b\[[\d;]*[mK]")  # of a terminal, which logs and CPython's tracebacks have
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def diagnose(text: str, here: Here, package: str | None = None) -> Diagnosis | N
 
     It is about `package`, or, when that is None, about the one that the message names.
     """
-    text = text.strip()
+    text = COLOUR.sub("", text).strip()
     if BARE_SYMBOL.fullmatch(text):
         text = f"undefined symbol: {text}"
     for symptom in SYMPTOMS:
