@@ -410,6 +410,23 @@ def test_everything_installed_is_listed_with_its_verdict(
     assert "pip install --upgrade bad torch==2.13.0" in commands
 
 
+def test_an_editable_install_is_listed_with_the_library_beside_its_sources(
+    toolchain: Toolchain, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core = str(site / "torch" / "lib" / "libtorch_cpu.so")
+    source = CALL.format(THERE) + CALL.format("_ZN2at6Tensor4goneEv")
+    built = toolchain.library("my work/decay/_C.so", source, core)
+    for made in ("build/lib", ".nox/a"):
+        (built.parents[1] / made).mkdir(parents=True)
+        shutil.copy(built, built.parents[1] / made)
+    install(site, "decay")
+    about = {"dir_info": {"editable": True}, "url": built.parents[1].as_uri()}
+    (site / "decay-1.0.dist-info" / "direct_url.json").write_text(json.dumps(about))
+    (found,) = answer(capsys, site, code=1)["libraries"]
+    assert (found["package"], found["name"]) == ("decay 1.0", "decay/_C.so")
+    assert found["outcome"] == "fails"
+
+
 @pytest.mark.parametrize(
     ("file", "content", "word"),
     [

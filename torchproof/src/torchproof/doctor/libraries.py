@@ -1,11 +1,15 @@
 """The libraries of a file, or of what is installed, each with the audit's verdict in one torch."""
 
 import csv
+import json
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -125,6 +129,27 @@ def _members(distribution: Distribution) -> Iterator[Member]:
         path = Path(str(distribution.locate_file(file)))
         if LIBRARY.fullmatch(file.name) and elf.is_elf(path):
             yield Member(str(file), path)
+    yield from _in_place(distribution)
+
+
+def _in_place(distribution: Distribution) -> Iterator[Member]:
+    """The libraries that an editable install has beside its sources, and no RECORD names."""
+    about = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if not about.get("dir_info", {}).get("editable"):
+        return
+    root = Path(url2pathname(urlsplit(about["url"]).path))
+    for name, folders, files in os.walk(root):
+        folder = Path(name)
+        folders[:] = sorted(each for each in folders if not _is_made(folder / each))
+        for path in (folder / file for file in sorted(files) if LIBRARY.fullmatch(file)):
+            if elf.is_elf(path) and not path.is_symlink():
+                yield Member(str(path.relative_to(root)), path)
+
+
+def _is_made(folder: Path) -> bool:
+    """Whether a folder of a project holds what nothing imports from there."""
+    hidden = folder.name.startswith(".")
+    return hidden or folder.name in {"build", "dist"} or (folder / "pyvenv.cfg").is_file()
 
 
 def _links_torch(member: Member) -> bool:
