@@ -251,6 +251,16 @@ def test_a_mistyped_option_is_refused(
     assert option[1] in capsys.readouterr().err
 
 
+def test_a_file_that_an_option_has_taken_is_said_to_stand_before_it(
+    library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--needed", "libgomp.so.1", str(library)])
+    assert stopped.value.code == 2
+    assert "before an option of several values or after --" in capsys.readouterr().err
+    assert main(["--needed", "libgomp.so.1", "--", str(library)]) == 0
+
+
 @pytest.mark.parametrize("arguments", [[""], ["op.so", ""], ["op.so", "--against", ""]], ids=str)
 def test_an_empty_name_is_not_the_working_directory(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

@@ -143,7 +143,9 @@ def main(arguments: list[str] | None = None) -> int:
         _list_rules(console)
         return 0
     if not options.files:
-        parser.error("name at least one FILE to audit")
+        parser.error(
+            "name at least one FILE to audit, before an option of several values or after --"
+        )
     try:
         for place in options.against:
             find_torch(place)
