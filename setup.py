@@ -20,6 +20,7 @@ import os
 import shutil
 import sys
 import tarfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import setup
@@ -29,7 +30,7 @@ from setuptools.command.sdist import sdist
 
 # A build backend does not put the project's folder there.
 sys.path.insert(0, str(Path(__file__).absolute().parent))
-from build_support.variant import dependencies, package_version
+from build_support.variant import NO_TORCH, dependencies, package_version
 
 # What pip asks for before a wheel, and what a source distribution takes.
 WITHOUT_LIBRARY = {"dist_info", "egg_info", "sdist"}
@@ -37,9 +38,11 @@ WITHOUT_LIBRARY = {"dist_info", "egg_info", "sdist"}
 
 # Two builds of the same sources are the same bytes, wherever and whenever they are made.
 os.environ["SOURCE_DATE_EPOCH"] = os.environ.get("SOURCE_DATE_EPOCH") or "315532800"
-if not os.environ["SOURCE_DATE_EPOCH"].isdecimal():
+LAST_OF_A_ZIP_FILE = 4_354_819_199  # the end of 2107
+epoch = os.environ["SOURCE_DATE_EPOCH"]
+if not epoch.isdecimal() or int(epoch) > LAST_OF_A_ZIP_FILE:
     raise SystemExit(
-        f"SOURCE_DATE_EPOCH must be seconds since 1970, got {os.environ['SOURCE_DATE_EPOCH']!r}"
+        f"SOURCE_DATE_EPOCH must be seconds since 1970, at most {LAST_OF_A_ZIP_FILE}, got {epoch!r}"
     )
 
 
@@ -90,6 +93,8 @@ class Sdist(sdist):
 
 
 if WITHOUT_LIBRARY.isdisjoint(sys.argv):
+    if find_spec("torch") is None:
+        raise SystemExit(NO_TORCH)
     from build_support import library
 
     setup(

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -179,6 +180,29 @@ def cuda_library() -> Extension:
     )
 
 
+def check_jobs() -> None:
+    """One compiler a core, unless MAX_JOBS says otherwise.
+
+    ninja starts one more, and of two cores that takes a tenth longer. Of 0 it starts all at once.
+    """
+    jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
+    if not re.fullmatch("0*[1-9][0-9]*", jobs):
+        raise SystemExit(
+            f"MAX_JOBS must be how many compilers run at a time, 1 or more, got {jobs!r}"
+        )
+    os.environ["MAX_JOBS"] = jobs
+
+
+def check_compiler() -> None:
+    """CXX names a program that is there: torch and ninja would say so on a hundred lines."""
+    command = cpp_extension.get_cxx_compiler()
+    if shutil.which(command) is None:
+        raise SystemExit(
+            f"there is no C++ compiler {command!r}; install one, such as with `apt install g++`, "
+            "or name one in CXX: one program, without arguments"
+        )
+
+
 def compiler() -> str:
     """Name and version of the C++ compiler, such as ``g++ 12.2.0``."""
     command = cpp_extension.get_cxx_compiler()
@@ -225,12 +249,8 @@ class Build(cpp_extension.BuildExtension):
         return str(Path(*ext_name.split(".")).with_name(name))
 
     def build_extension(self, ext: Extension) -> None:
-        """The CUDA kernels are compiled here: BuildExtension would want a CUDA build of torch.
-
-        One compiler a core, unless MAX_JOBS says otherwise: ninja starts one more, and of two cores
-        that takes a tenth longer.
-        """
-        jobs = os.environ.setdefault("MAX_JOBS", str(os.cpu_count() or 1))
+        """The CUDA kernels are compiled here: BuildExtension would want a CUDA build of torch."""
+        jobs = os.environ["MAX_JOBS"]
         if ext.name.endswith("_cuda"):
             build = Path(self.build_temp) / "cuda"
             maps = [flag for flag in compile_arguments() if flag.startswith("-ffile-prefix-map")]
@@ -258,6 +278,8 @@ class Build(cpp_extension.BuildExtension):
 
     def run(self) -> None:
         """Build, then describe the library beside it."""
+        check_jobs()
+        check_compiler()
         if self.inplace:  # the sources have no folder for it
             for ext in self.extensions:
                 Path(self.get_ext_fullpath(ext.name)).parent.mkdir(exist_ok=True)
@@ -297,6 +319,8 @@ def describe(folder: Path) -> str:
     return json.dumps(fields, indent=2) + "\n"
 
 
+if not os.environ.get("CXX", "").strip():
+    os.environ.pop("CXX", None)  # torch would run a compiler without a name
 if WINDOWS:
     # The kernels are written in the vectors that GCC and Clang share; cl.exe has none.
     os.environ.setdefault("CXX", "clang-cl")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
@@ -14,6 +16,10 @@ BINDINGS = ("stable", "native")
 # The first torch that the stable binding serves.
 TORCH_TARGET = "2.10"
 BINDING = os.environ.get("LLTM_BINDING") or "stable"
+NO_TORCH = (
+    f"No module named 'torch': lltm is compiled against it, and {sys.executable} has none; install "
+    "torch there first, or build without --no-build-isolation"
+)
 
 
 def _switch(name: str) -> bool:
@@ -37,7 +43,11 @@ if BINDING not in BINDINGS:
 
 def torch_series() -> str:
     """The series of the torch that is installed, which a native build is for: ``2.13``."""
-    return ".".join(installed_version("torch").split(".")[:2])
+    try:
+        version = installed_version("torch")
+    except PackageNotFoundError:
+        raise SystemExit(NO_TORCH) from None
+    return ".".join(version.split(".")[:2])
 
 
 def dependencies() -> list[str]:

@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[1]
 BUILT = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "build_support", "csrc", "lltm")
 
+OF_DATES = "SOURCE_DATE_EPOCH must be seconds since 1970, at most 4354819199"
+
 
 # setup.py, with the installed library in the place of what would be compiled.
 SETUP = """
@@ -137,7 +139,8 @@ def test_a_clone_is_built_in_place(tmp_path: Path) -> None:
         ("LLTM_CELLS", "yes", "LLTM_CELLS must be 1 or 0, got 'yes'"),
         ("LLTM_DEBUG", "2", "LLTM_DEBUG must be 1 or 0, got '2'"),
         ("LLTM_BINDING", "Stable", "LLTM_BINDING must be stable or native, got 'Stable'"),
-        ("SOURCE_DATE_EPOCH", "now", "SOURCE_DATE_EPOCH must be seconds since 1970, got 'now'"),
+        ("SOURCE_DATE_EPOCH", "now", f"{OF_DATES}, got 'now'"),
+        ("SOURCE_DATE_EPOCH", "1700000000000", f"{OF_DATES}, got '1700000000000'"),
     ],
 )
 def test_what_the_environment_asks_for_is_checked_first(
@@ -173,3 +176,54 @@ def test_a_packager_gets_the_version_without_marks() -> None:
     for marked in ({"LLTM_BINDING": "native"}, {"LLTM_CUDA": "1"}):
         assert version(**marked, LLTM_PACKAGER="conda") == lltm.__version__
     assert version(LLTM_BINDING="", LLTM_PACKAGER="") == lltm.__version__
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("CXX", "no-such-compiler", "there is no C++ compiler 'no-such-compiler'; install one"),
+        ("CXX", "ccache g++", "or name one in CXX: one program, without arguments"),
+        ("CXX", 'g++ "', "there is no C++ compiler 'g++ \"'; install one"),
+        ("MAX_JOBS", "many", "MAX_JOBS must be how many compilers run at a time, 1 or more, got"),
+        ("MAX_JOBS", "0", "1 or more, got '0'"),
+    ],
+)
+def test_what_a_build_needs_is_checked_before_it(
+    tmp_path: Path, name: str, value: str, message: str
+) -> None:
+    clone(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext"],
+        cwd=tmp_path,
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["CXX", "MAX_JOBS"])
+def test_what_is_empty_is_not_named(tmp_path: Path, name: str) -> None:
+    clone(tmp_path)
+    run_setup(tmp_path, "build_ext", "--inplace", **{name: ""})
+
+
+@pytest.mark.parametrize("binding", ["stable", "native"])
+def test_without_torch_a_build_says_to_install_it(tmp_path: Path, binding: str) -> None:
+    """The standard library and setuptools are there, and nothing else."""
+    clone(tmp_path)
+    hidden = "sys.path = [path for path in sys.path if not path.endswith('-packages')]"
+    run = "runpy.run_path('setup.py', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import runpy, setuptools, sys; {hidden}; {run}", "bdist_wheel"],
+        cwd=tmp_path,
+        env={**os.environ, "LLTM_BINDING": binding, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().startswith("No module named 'torch': lltm is compiled against it")
