@@ -108,7 +108,7 @@ def link_arguments() -> list[str]:
         return ["-Wl,-dead_strip", *([] if DEBUG else ["-Wl,-x"])]
     script = ROOT / "csrc" / "exports.map"
     return [
-        f"-Wl,--version-script={script}",
+        *("-Xlinker", f"--version-script={script}"),  # -Wl would split the path at a comma
         "-Wl,-z,relro,-z,now",
         "-Wl,-z,noexecstack",
         "-Wl,--as-needed",

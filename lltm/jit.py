@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import threading
@@ -119,8 +120,9 @@ def build_directory(optimise: tuple[str, ...] = OPTIMISE, gpu: str | None = None
 
 def exports() -> list[str]:
     """What keeps a library's own names to itself, for the linker."""
-    script = f"-Wl,--version-script={source_directory() / 'exports.map'}"
-    return [script] if sys.platform.startswith("linux") else []
+    # Not -Wl, which would split the path at a comma.
+    script = ["-Xlinker", f"--version-script={source_directory() / 'exports.map'}"]
+    return script if sys.platform.startswith("linux") else []
 
 
 def _say(message: str, who: str = "lltm.jit") -> None:
@@ -163,16 +165,15 @@ def watched() -> Iterator[None]:
 
 def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str | None) -> None:
     sources = source_directory()
+    link = [*exports(), *(_jit_cuda.link_flags() if gpu else ())]
     names = (BINDING, *kernel_sources(), *(_jit_cuda.SOURCES if gpu else ()))
     _jit_cuda.cpp_extension().load(
         name=NAMESPACE,
         sources=[str(sources / name) for name in names],
         extra_cflags=[*optimise, *FLAGS, *kernel_flags()],
         extra_cuda_cflags=_jit_cuda.compiler_flags(gpu, FLAGS) if gpu else None,
-        extra_ldflags=[
-            *exports(),
-            *(_jit_cuda.link_flags() if gpu else []),
-        ],
+        # torch writes them into ninja's file, and ninja gives them to a shell, as they are.
+        extra_ldflags=[shlex.quote(flag) for flag in link],
         build_directory=str(directory),
         is_python_module=False,
         verbose=verbose,

@@ -49,8 +49,8 @@ print(backend.name)
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> InstalledCopy:
-    """Built once; the tests of this file go on from there, in order."""
-    copy = InstalledCopy.make(tmp_path_factory.mktemp("jit"))
+    """Built once, from a path as people have them; the tests of this file go on, in order."""
+    copy = InstalledCopy.make(tmp_path_factory.mktemp("jit, my own é"))
     load(copy)
     return copy
 
