@@ -98,8 +98,18 @@ def _run(command: Sequence[str]) -> None:
 
 
 def compiler() -> list[str]:
-    """The C++ compiler, with what may stand before or after it: ``CXX="ccache g++"``."""
-    return shlex.split(os.environ.get("CXX", "c++"))
+    """The C++ compiler, with what may stand before or after it: ``CXX="ccache g++"``.
+
+    Raises:
+        CompileError: CXX cannot be split into words.
+    """
+    named = os.environ.get("CXX", "")
+    try:
+        return shlex.split(named) or ["c++"]
+    except ValueError as error:
+        raise CompileError(
+            f"CXX must name a C++ compiler, such as g++, got {named!r}: {error}"
+        ) from None
 
 
 def unavailable_reason() -> str | None:
@@ -109,9 +119,13 @@ def unavailable_reason() -> str | None:
         return f"torch {torch.__version__} has no stable ABI; install torch {needed} or newer"
     if sys.platform == "win32":
         return "kernels are compiled on Linux and macOS only"
-    if not compiler() or shutil.which(compiler()[0]) is None:
+    try:
+        command = compiler()
+    except CompileError as error:
+        return str(error)
+    if shutil.which(command[0]) is None:
         return (
-            f"there is no C++ compiler ({shlex.join(compiler())}); install one, such as with "
+            f"there is no C++ compiler ({shlex.join(command)}); install one, such as with "
             f"`apt install g++`, `dnf install gcc-c++` or `conda install gxx`, or name it in CXX"
         )
     return None

@@ -58,6 +58,15 @@ except ImportError as error:
     print(error)
 """
 
+COMPILER = """
+import os, resource, sys
+from pathlib import Path
+
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+Path(sys.argv[sys.argv.index("-o") + 1]).write_bytes(os.urandom(2_000_000))
+"""
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
@@ -92,6 +101,16 @@ def test_a_wheel_passes_the_audit_and_runs_without_a_compiler(source: Path) -> N
     with zipfile.ZipFile(wheel) as files:
         library = files.read("decaying/libdecaying.so")
     assert str(folder).encode() not in library
+
+
+@pytest.fixture
+def quick_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In the place of the compiler, one that writes two megabytes of anything."""
+    made = tmp_path / "compiler"
+    made.write_text(f"#!{sys.executable}\n{COMPILER}", encoding="utf-8")
+    made.chmod(0o755)
+    monkeypatch.setenv("CXX", str(made))
+    return made
 
 
 @pytest.mark.parametrize(
@@ -174,3 +193,25 @@ def test_without_a_compiler_it_says_what_to_install(
     assert main(["build", f"{source}:DECAYING", "--out", str(source.parent)]) == 1
     assert _compile.unavailable_reason() in capsys.readouterr().err
     assert not list(source.parent.glob("*.whl"))
+
+
+def test_a_compiler_that_is_misspelt_is_named(
+    source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", 'g++ "')
+    assert main(["build", f"{source}:DECAYING", "--out", str(source.parent)]) == 1
+    message = "CXX must name a C++ compiler, such as g++, got 'g++ \"': No closing quotation"
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["", " "])
+def test_an_empty_name_of_a_compiler_is_none(
+    source: Path, quick_compiler: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """As make and setuptools have it."""
+    quick_compiler.rename(quick_compiler.with_name("c++"))
+    paths = (str(quick_compiler.parent), os.environ["PATH"])
+    monkeypatch.setenv("PATH", os.pathsep.join(paths))
+    monkeypatch.setenv("CXX", named)
+    assert main(["build", f"{source}:DECAYING", "--out", str(source.parent)]) == 0
+    assert list(source.parent.glob("*.whl"))
