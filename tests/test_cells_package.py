@@ -167,7 +167,18 @@ def test_a_file_may_hold_a_dataclass(source: Path, capsys: pytest.CaptureFixture
     assert "Math::tanh" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["LLTM", "TORCH", "RANDOM", "LAMBDA"])
+@pytest.mark.parametrize("name", ["Ünï", "_", "_decaying", "DECAYING_"])
+def test_a_name_that_pip_refuses_is_refused_first(
+    source: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    source.write_text(f"{STEP}\n{name} = DECAYING\n", encoding="utf-8")
+    assert main(["build", f"{source}:{name}", "--out", str(source.parent)]) == 1
+    message = f"no package can be named after {name} in {source}: expected letters of a to z"
+    assert message in capsys.readouterr().err
+    assert not list(source.parent.glob("*.whl"))
+
+
+@pytest.mark.parametrize("name", ["LLTM", "TORCH", "RANDOM", "LAMBDA", "NUMPY"])
 def test_a_cell_named_as_another_package_is_refused(
     source: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

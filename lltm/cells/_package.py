@@ -14,6 +14,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -36,6 +37,7 @@ SOURCES = (
 LINUX_LINK_FLAGS = (
     *("-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--as-needed", "-Wl,--strip-all"),
 )
+_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?")
 _VERSION = re.compile(  # in the normal form of PEP 440, without an epoch
     r"N(\.N)*((a|b|rc)N)?(\.postN)?(\.devN)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?".replace(
         "N", "(0|[1-9][0-9]*)"
@@ -110,7 +112,16 @@ def cell_of(target: str) -> Definition:
 
 def _is_taken(module: str) -> bool:
     others = module in ("lltm", "torch") or module in sys.stdlib_module_names
-    return others or keyword.iskeyword(module)
+    return others or keyword.iskeyword(module) or _is_of_another(module)
+
+
+def _is_of_another(module: str) -> bool:
+    """Whether pip would take out an installed package, such as numpy, for this one."""
+    try:
+        needs = metadata.requires(module) or ()
+    except metadata.PackageNotFoundError:
+        return False
+    return not any(re.match(r"lltm\b", need) for need in needs)
 
 
 @dataclass(frozen=True)
@@ -146,6 +157,11 @@ class Package:
             )
         cell = cell_of(target)
         file, _, name = target.rpartition(":")
+        if not _NAME.fullmatch(name):
+            raise PackageError(
+                f"no package can be named after {name} in {file}: expected letters of a to z, "
+                f"digits and _, with no _ at either end; give the cell such a name, too"
+            )
         if _is_taken(name.lower()):
             raise PackageError(
                 f"a package named {name.lower()} cannot be made of {name} in {file}: it would hide "
