@@ -113,6 +113,29 @@ def quick_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
+@pytest.mark.parametrize("name", ["Path", "attach", "Definition"])
+def test_a_cell_may_be_named_as_what_its_package_uses(
+    source: Path, quick_compiler: Path, name: str
+) -> None:
+    """Its library is no library here, and that is what the package has to come to."""
+    source.write_text(f"{STEP}\n{name} = DECAYING\n", encoding="utf-8")
+    assert main(["build", f"{source}:{name}", "--out", str(source.parent)]) == 0
+    (wheel,) = source.parent.glob("*.whl")
+    site = source.parent / "site"
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(site)
+    paths = (str(site), os.environ.get("PYTHONPATH", ""))
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {name.lower()}"],
+        cwd=source.parent,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"lib{name.lower()}." in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

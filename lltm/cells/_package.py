@@ -49,13 +49,13 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 _INIT = '''\
 """The recurrent cell {cell}, with its kernels compiled by lltm {version}."""
 
-from pathlib import Path
+from pathlib import Path as _Path
 
-from lltm.cells import attach
+from lltm.cells import attach as _attach
 
 from {package}.step import {name}
 
-cell = attach({name}{libraries})
+cell = _attach({name}{libraries})
 {alias}'''
 _METADATA = """\
 Metadata-Version: 2.1
@@ -234,7 +234,7 @@ def _write_wheel(package: Package, out: Path, libraries: Sequence[Path]) -> Path
         "version": __version__,
         "package": module,
         "name": package.name,
-        "libraries": "".join(f', Path(__file__).with_name("{path.name}")' for path in libraries),
+        "libraries": "".join(f', _Path(__file__).with_name("{path.name}")' for path in libraries),
         "alias": f"__all__ = [{', '.join(sorted({repr('cell'), repr(package.name)}))}]\n",
         "distribution": module.replace("_", "-"),
         "release": package.release,
