@@ -136,6 +136,25 @@ def test_a_cell_may_be_named_as_what_its_package_uses(
     assert f"lib{name.lower()}." in done.stderr.splitlines()[-1]
 
 
+def test_a_wheel_that_cannot_be_written_leaves_the_earlier_one(
+    source: Path, quick_compiler: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pytest.importorskip("resource")
+    build = ["build", f"{source}:DECAYING", "--out", str(source.parent / "out")]
+    assert main(build) == 0
+    (wheel,) = (source.parent / "out").iterdir()
+    before = wheel.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        assert main(build) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"{wheel} cannot be written: File too large" in capsys.readouterr().err
+    assert list((source.parent / "out").iterdir()) == [wheel]
+    assert wheel.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

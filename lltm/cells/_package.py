@@ -6,6 +6,7 @@ import base64
 import hashlib
 import importlib.util
 import keyword
+import os
 import platform
 import re
 import sys
@@ -250,12 +251,20 @@ def _write_wheel(package: Package, out: Path, libraries: Sequence[Path]) -> Path
     }
     files[f"{info}/RECORD"] = _record(files, f"{info}/RECORD")
     path = out / f"{module}-{package.release}-{tag}.whl"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for name, content in files.items():
-            entry = zipfile.ZipInfo(name, EPOCH)
-            entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            wheel.writestr(entry, content)
+    # Whole or not there: an earlier wheel stays until this one can take its place.
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with zipfile.ZipFile(half, "w", zipfile.ZIP_DEFLATED) as wheel:
+            for name, content in files.items():
+                entry = zipfile.ZipInfo(name, EPOCH)
+                entry.external_attr = 0o644 << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                wheel.writestr(entry, content)
+        half.replace(path)
+    except OSError as error:
+        raise PackageError(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        half.unlink(missing_ok=True)
     return path
 
 
