@@ -205,10 +205,13 @@ def test_a_release_is_made_of_tracked_files_alone(tmp_path: Path) -> None:
         export(tmp_path / "copy", tmp_path / "again")
 
 
+@pytest.mark.parametrize("named", [None, ""])
 def test_archives_are_dated_by_the_last_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | None
 ) -> None:
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    if named is not None:
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", named)
     git = ("git", "-c", "user.name=decay", "-c", "user.email=", "-C", str(tmp_path))
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "Begin"], check=True)
@@ -216,6 +219,16 @@ def test_archives_are_dated_by_the_last_commit(
         dated = subprocess.run(["printenv", "SOURCE_DATE_EPOCH"], capture_output=True, check=True)
     asked = subprocess.check_output([*git, "log", "-1", "--format=%ct"])
     assert dated.stdout.split() == asked.split()
+
+
+@pytest.mark.parametrize("named", ["now", "1700000000000"])
+def test_what_is_no_date_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", named)
+    message = f"SOURCE_DATE_EPOCH must be seconds since 1970, at most 4354819199, got '{named}'"
+    with pytest.raises(ReleaseError, match=message), epoch(tmp_path):
+        pass
 
 
 def test_the_bill_of_materials_names_what_is_needed_and_repeats(

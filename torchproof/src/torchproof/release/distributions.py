@@ -17,6 +17,7 @@ from build.env import DefaultIsolatedEnv
 from torchproof.release.version import ReleaseError
 
 EPOCH = "SOURCE_DATE_EPOCH"
+LAST_OF_A_ZIP_FILE = 4_354_819_199  # the end of 2107
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,17 @@ def unpack(sdist: Path, target: Path) -> Path:
 
 @contextmanager
 def epoch(root: Path) -> Iterator[None]:
-    """Date archives by the last commit, unless the caller has named a date."""
-    if EPOCH in os.environ:
+    """Date archives by the last commit, unless the caller has named a date.
+
+    Raises:
+        ReleaseError: what the caller has named is no date.
+    """
+    if named := os.environ.get(EPOCH):
+        if not named.isdecimal() or int(named) > LAST_OF_A_ZIP_FILE:
+            raise ReleaseError(
+                f"{EPOCH} must be seconds since 1970, at most {LAST_OF_A_ZIP_FILE}, got {named!r}; "
+                f"without it the last commit's date is taken"
+            )
         yield
         return
     os.environ[EPOCH] = git(root, "log", "-1", "--format=%ct").stdout.strip()
