@@ -268,3 +268,17 @@ def test_an_empty_name_of_a_compiler_is_none(
     monkeypatch.setenv("CXX", named)
     assert main(["build", f"{source}:DECAYING", "--out", str(source.parent)]) == 0
     assert list(source.parent.glob("*.whl"))
+
+
+def test_a_module_beside_the_file_is_named(
+    source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `python -m lltm.cells` in that folder finds it, and the wheel's user would not."""
+    (source.parent / "beside_it.py").write_text("VALUE = 1\n", encoding="utf-8")
+    source.write_text(f"from beside_it import VALUE\n{STEP}", encoding="utf-8")
+    monkeypatch.syspath_prepend(source.parent)
+    out = source.parent / "out"
+    assert main(["build", f"{source}:DECAYING", "--out", str(out)]) == 1
+    message = f"{source} imports beside_it from its own folder, and the wheel holds {source} alone"
+    assert message in capsys.readouterr().err
+    assert not out.exists()

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -111,6 +111,20 @@ def cell_of(target: str) -> Definition:
     return cell
 
 
+def _loaded_beside(source: Path, modules: Iterable[str]) -> list[str]:
+    """The modules that lie in the folder of a file, where it is none of installed packages."""
+    source = source.resolve()
+    if source.parent in (Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")):
+        return []
+    found = []
+    for name in sorted(each for each in modules if "." not in each):
+        path = Path(getattr(sys.modules[name], "__file__", None) or source).resolve()
+        folder = path.parent.parent if path.name == "__init__.py" else path.parent
+        if folder == source.parent and path != source:
+            found.append(name)
+    return found
+
+
 def _is_taken(module: str) -> bool:
     others = module in ("lltm", "torch") or module in sys.stdlib_module_names
     return others or keyword.iskeyword(module) or _is_of_another(module)
@@ -156,8 +170,14 @@ class Package:
                 f"--version must be a version as Python's packages have it, such as 1.2.0 or "
                 f"1.2.0rc1, got {release!r}"
             )
+        before = set(sys.modules)
         cell = cell_of(target)
         file, _, name = target.rpartition(":")
+        if beside := _loaded_beside(Path(file), set(sys.modules) - before):
+            raise PackageError(
+                f"{file} imports {', '.join(beside)} from its own folder, and the wheel holds "
+                f"{file} alone; put what the cell needs into it, or install that as a package"
+            )
         if not _NAME.fullmatch(name):
             raise PackageError(
                 f"no package can be named after {name} in {file}: expected letters of a to z, "
