@@ -26,6 +26,7 @@ from build_support.variant import (
     PACKAGER,
     TORCH_TARGET,
     package_version,
+    torch_series,
 )
 
 if TYPE_CHECKING:
@@ -196,7 +197,9 @@ def check_jobs() -> None:
 def check_compiler() -> None:
     """CXX names a program that is there: torch and ninja would say so on a hundred lines."""
     command = cpp_extension.get_cxx_compiler()
-    if shutil.which(command) is None:
+    # Of torch 2.13 and newer that is one word, before which it puts ccache by itself.
+    whole = tuple(map(int, torch_series().split("."))) >= (2, 13)
+    if shutil.which(command if whole else command.split()[0]) is None:
         raise SystemExit(
             f"there is no C++ compiler {command!r}; install one, such as with `apt install g++`, "
             "or name one in CXX: one program, without arguments"

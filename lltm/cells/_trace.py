@@ -42,7 +42,8 @@ class Scalars:
         text = self.texts.setdefault(value, text)
         self.texts.setdefault(-value, f"-{text}")
         self.texts.setdefault(1 - value, f"(Scalar(1) - {text})")  # of lerp's derivative
-        single = torch.tensor(value, dtype=torch.float32).item()  # of celu's derivative in torch
+        # torch has a float32 in celu's derivative.
+        single = torch.tensor(value, dtype=torch.float32, device="cpu").item()
         for each in (value, single):
             if each and math.isfinite(each):
                 self.texts.setdefault(1 / each, f"(Scalar(1) / {text})")

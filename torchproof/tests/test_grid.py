@@ -186,8 +186,12 @@ def test_the_loaders_program_uses_what_was_loaded(
 
 @pytest.mark.parametrize(
     ("declared", "predicted"),
-    [("torch", WORKS), ("torch>=2.10,<3", WORKS), ("torch==2.12.0", UNSUPPORTED)]
-    + [("Torch==2.12.0", UNSUPPORTED)],
+    [
+        ("torch", WORKS),
+        ("torch>=2.10,<3", WORKS),
+        ("torch==2.12.0", UNSUPPORTED),
+        ("Torch==2.12.0", UNSUPPORTED),
+    ],
 )
 def test_what_a_wheel_declares_predicts_its_package(
     prober: Prober, environment: Environment, tmp_path: Path, declared: str, predicted: str
