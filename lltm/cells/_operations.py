@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -130,6 +130,8 @@ _SIGN = (  # torch.sign(nan) is nan
     "Math::select({self} > Scalar(0), V{{}} + Scalar(1), "
     "Math::select({self} < Scalar(0), V{{}} - Scalar(1), {self} * Scalar(0)))"
 )
+# Of which a result may be rounded, or wrapped round.
+_NARROW = {torch.uint8, torch.int8, torch.int16, torch.float16, torch.bfloat16}
 _OF_MASKS = {
     aten.logical_and.default: "{self} & {other}",
     aten.logical_or.default: "{self} | {other}",
@@ -263,6 +265,19 @@ def check_kinds(operation: Any, gives_mask: bool, takes_one: bool) -> None:
     _only(not gives_mask, "combine what is true or false with &, | and ~")
     changes_dtype = operation is aten._to_copy.default and not takes_one
     _only(not changes_dtype, "a cell is computed in one dtype, that of its tensors")
+
+
+def check_dtype(operation: Any, dtype: torch.dtype, numbers: Iterable[float]) -> None:
+    """Raise Unsupported where torch would round or wrap a value that is neither here."""
+    _only(
+        operation is aten._to_copy.default or dtype not in _NARROW,
+        f"it computes in {dtype}, and a cell is computed in one dtype, that of its tensors",
+    )
+    whole = all(number.is_integer() for number in numbers)
+    _only(
+        whole or dtype == torch.bool or dtype.is_floating_point,
+        f"{dtype} holds no fraction; give it the dtype of the step's tensors",
+    )
 
 
 def function_names() -> str:

@@ -248,6 +248,9 @@ class _Builder:
         is_mask = _dtype(node) == torch.bool
         try:
             _operations.check_kinds(target, is_mask, self._has_mask(node))
+            given = (*node.args, *node.kwargs.values())
+            written = [float(each) for each in given if isinstance(each, numbers.Real)]
+            _operations.check_dtype(target, _dtype(node), written)
             text = _operations.TABLE[target](arguments)
         except _operations.Unsupported as error:
             name = target.name().split("::")[1]

@@ -386,6 +386,9 @@ def test_expm1_keeps_its_derivative_where_it_is_tiny(tmp_path: Path) -> None:
         ),
         (lambda z, rate: z * ((z > 0) * 2 & (z > 1) * 1), "not for bits"),
         (lambda z, rate: z.float() * z, "computed in one dtype"),
+        (lambda z, rate: z + torch.full_like(z, 2.7, dtype=torch.int64), "holds no fraction"),
+        (lambda z, rate: z + (z > 0).to(torch.uint8).neg(), "it computes in torch.uint8"),
+        (lambda z, rate: z + (z > 0).half() * 0.1, "it computes in torch.float16"),
     ],
 )
 def test_what_cannot_be_followed(body: Callable[..., Tensor], message: str) -> None:
