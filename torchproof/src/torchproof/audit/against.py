@@ -11,7 +11,7 @@ both. The names of CPython's C API are taken as given.
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,23 +72,15 @@ def resolve(
         return verdict("fails", _out_of_reach(beside[name], needing))
     # The loader binds what the library brings along, too, and refuses it for any of that.
     bound = (elf, *search.brought(found.values()))
-    versions: dict[str, Elf] = {}
-    for each in bound:
-        for need in each.versions:
-            provider = found.get(need.library)
-            if provider and provider.versions and need.version not in provider.versions:
-                versions.setdefault(f"{need.version} of {need.library}", each)
-    if versions:
-        first, needing = next(iter(versions.items()))
-        reason = f"{first} is too new for this system{_whose(needing, elf)}"
-        return verdict("fails", reason, versions)
-    missing = _missing(bound, found.values())
-    if missing:
-        first, needing = next(iter(missing.items()))
-        reason = f"undefined symbol: {symbols.brief(first)}{_whose(needing, elf)}"
-        return verdict("fails", reason, missing)
-    reason = danger(facts, torch, built_on)
-    return verdict("unsafe", reason) if reason else verdict("loads", "every symbol is there")
+    if newer := _too_new(bound, found):
+        first, whose = next(iter(newer.items()))
+        return verdict("fails", f"{first} is too new for this system{_named(whose, elf)}", newer)
+    if missing := _missing(bound, found.values()):
+        first, whose = next(iter(missing.items()))
+        symbol = symbols.brief(first)
+        return verdict("fails", f"undefined symbol: {symbol}{_named(whose, elf)}", missing)
+    unsafe = danger(facts, torch, built_on)
+    return verdict("unsafe", unsafe) if unsafe else verdict("loads", "every symbol is there")
 
 
 def danger(facts: Facts, torch: Torch, built_on: str | None) -> str | None:
@@ -199,6 +191,17 @@ def _system_folders(torch: Torch) -> Iterator[Path]:
     yield from library_folders()
 
 
+def _too_new(bound: Iterable[Elf], found: Mapping[str, Provider]) -> dict[str, Elf]:
+    """The symbol versions that are not in the library that was found, and which needs them."""
+    newer: dict[str, Elf] = {}
+    for each in bound:
+        for need in each.versions:
+            provider = found.get(need.library)
+            if provider and provider.versions and need.version not in provider.versions:
+                newer.setdefault(f"{need.version} of {need.library}", each)
+    return newer
+
+
 def _missing(bound: Sequence[Elf], providers: Iterable[Provider]) -> dict[str, Elf]:
     """The symbols that no library in reach defines, in the order of binding, and which needs them.
 
@@ -216,5 +219,5 @@ def _missing(bound: Sequence[Elf], providers: Iterable[Provider]) -> dict[str, E
     return wanted
 
 
-def _whose(needing: Elf, elf: Elf) -> str:
+def _named(needing: Elf, elf: Elf) -> str:
     return "" if needing is elf else f", which {needing.path.name} needs"
