@@ -105,8 +105,14 @@ def check_cell(cell: object) -> None:
 
 def scalars_of(step: Callable[..., Any]) -> tuple[tuple[str, float], ...]:
     """A step's keyword arguments, name and default."""
+    try:
+        parameters = inspect.signature(step).parameters.values()
+    except ValueError:  # of what is written in C
+        raise TypeError(
+            f"step must be a function written in Python, got {step!r}; call that in one"
+        ) from None
     found = []
-    for parameter in inspect.signature(step).parameters.values():
+    for parameter in parameters:
         if parameter.kind is not parameter.KEYWORD_ONLY:
             continue
         if not isinstance(parameter.default, numbers.Real):

@@ -171,6 +171,8 @@ def test_arguments_of_define_are_checked() -> None:
         cells.define(sums, gates=0, states=1)
     with pytest.raises(TypeError, match="heads must be an int, got float"):
         cells.define(sums, gates=1, states=1, heads=2.0)
+    with pytest.raises(TypeError, match="step must be a function written in Python, got <built-in"):
+        cells.define(torch.tanh, gates=1, states=1)
 
 
 @pytest.mark.parametrize("device", ["cuda", "meta"])
