@@ -50,7 +50,7 @@ def define(
         StepError: the step is not elementwise, changes a tensor in place, takes the value of a
             tensor, compares or rounds a keyword argument, depends on its tensors' shape or dtype,
             or uses an operation that has no text in C++; names the operation and its line. Or a
-            keyword argument has the name of one of the modules'.
+            keyword argument has the name of one of the modules', or no finite number as default.
         TypeError, ValueError: an argument is not what it should be.
 
     Example:

@@ -139,6 +139,19 @@ def _is_of_another(module: str) -> bool:
     return not any(re.match(r"lltm\b", need) for need in needs)
 
 
+def _check_name(name: str, file: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise PackageError(
+            f"no package can be named after {name} in {file}: expected letters of a to z, digits "
+            f"and _, with no _ at either end; give the cell such a name, too"
+        )
+    if _is_taken(name.lower()):
+        raise PackageError(
+            f"a package named {name.lower()} cannot be made of {name} in {file}: it would hide "
+            f"another, or be hidden; give the cell another name"
+        )
+
+
 @dataclass(frozen=True)
 class Package:
     """What is built.
@@ -178,16 +191,7 @@ class Package:
                 f"{file} imports {', '.join(beside)} from its own folder, and the wheel holds "
                 f"{file} alone; put what the cell needs into it, or install that as a package"
             )
-        if not _NAME.fullmatch(name):
-            raise PackageError(
-                f"no package can be named after {name} in {file}: expected letters of a to z, "
-                f"digits and _, with no _ at either end; give the cell such a name, too"
-            )
-        if _is_taken(name.lower()):
-            raise PackageError(
-                f"a package named {name.lower()} cannot be made of {name} in {file}: it would hide "
-                f"another, or be hidden; give the cell another name"
-            )
+        _check_name(name, file)
         try:
             images = () if architectures is None else _cuda.images(architectures)
         except ValueError as error:
