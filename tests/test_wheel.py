@@ -56,6 +56,20 @@ def run_setup(folder: Path, *arguments: str, **environment: str) -> None:
     subprocess.run(command, cwd=folder, env={**inherited, **environment}, check=True)
 
 
+def refusal(folder: Path, *command: str, **environment: str) -> str:
+    """What Python prints as it ends in a failure."""
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    return done.stderr.strip()
+
+
 def wheel(folder: Path, time: int) -> Path:
     """Pack the installed library from a clone whose files have that time; nothing is compiled."""
     clone(folder)
@@ -146,16 +160,7 @@ def test_a_clone_is_built_in_place(tmp_path: Path) -> None:
 def test_what_the_environment_asks_for_is_checked_first(
     name: str, value: str, message: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "setup.py", "--version"],
-        cwd=ROOT,
-        env={**os.environ, name: value},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.strip() == message
+    assert refusal(ROOT, "setup.py", "--version", **{name: value}) == message
 
 
 def version(**environment: str) -> str:
@@ -192,17 +197,9 @@ def test_what_a_build_needs_is_checked_before_it(
     tmp_path: Path, name: str, value: str, message: str
 ) -> None:
     clone(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "setup.py", "-q", "build_ext"],
-        cwd=tmp_path,
-        env={**os.environ, name: value},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    refused = refusal(tmp_path, "setup.py", "-q", "build_ext", **{name: value})
+    assert message in refused
+    assert "Traceback" not in refused
 
 
 @pytest.mark.parametrize("name", ["CXX", "MAX_JOBS"])
@@ -217,13 +214,6 @@ def test_without_torch_a_build_says_to_install_it(tmp_path: Path, binding: str) 
     clone(tmp_path)
     hidden = "sys.path = [path for path in sys.path if not path.endswith('-packages')]"
     run = "runpy.run_path('setup.py', run_name='__main__')"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import runpy, setuptools, sys; {hidden}; {run}", "bdist_wheel"],
-        cwd=tmp_path,
-        env={**os.environ, "LLTM_BINDING": binding, "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.strip().startswith("No module named 'torch': lltm is compiled against it")
+    code = f"import runpy, setuptools, sys; {hidden}; {run}"
+    said = refusal(tmp_path, "-c", code, "bdist_wheel", LLTM_BINDING=binding, PYTHONPATH="")
+    assert said.startswith("No module named 'torch': lltm is compiled against it")
