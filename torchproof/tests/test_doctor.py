@@ -74,7 +74,7 @@ SAMPLES = (
     Sample("needed", "\x1b[1;35mImportError\x1b[0m: \x1b[35mlibfoo.so.3: cannot open shared object"
            " file: No such file or directory\x1b[0m", ("ldconfig -p | grep libfoo.so.3",)),
     # Of an environment's own libstdc++: the system has that version.
-    Sample("glibcxx", "ImportError: /opt/lib/libstdc++.so.6: version `GLIBCXX_3.4.9' not found",
+    Sample("glibcxx", "ImportError: /env/lib/libstdc++.so.6: version `GLIBCXX_3.4.9' not found",
            ("GLIBCXX_3.4.9, which the libstdc++ that was loaded lacks", "conda install")),
     Sample("binding", FLASH + "undefined symbol: _ZNK3c105Error4whatEv",
            ("c10::Error::what()", "torch 2.13.0+cpu", "--no-binary flash_attn_2_cuda")),
