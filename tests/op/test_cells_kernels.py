@@ -61,6 +61,11 @@ def test_prove_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert any("bfloat16" in line and "eager" in line and "passed" in line for line in lines)
 
 
+def test_prove_passes_whatever_the_default_device_is() -> None:
+    with torch.device("meta"):
+        assert cells.prove(CELLS["gru"]).passed
+
+
 def test_prove_of_a_cell_without_kernels_does_not_pass(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
