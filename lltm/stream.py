@@ -23,6 +23,7 @@ class _LayerStream:
         self._bias = None if bias is None else bias.detach().clone()
         self._alpha = alpha
         state = weights.shape[0] // 3
+        self.features = weights.shape[1] - state
         self.h = weights.new_zeros(batch_size, state)
         self.cell = weights.new_zeros(batch_size, state)
         self._spare = torch.empty_like(self.h)
@@ -146,11 +147,30 @@ class LLTMStream:
                 return self._advance(input)
         _check_constant(input=input)
         # Straight to the kernels: the detour through lltm.ops takes as long as a small step.
-        with torch._C._AutoDispatchBelowADInplaceOrView():
-            result = self._advance(input)
+        try:
+            with torch._C._AutoDispatchBelowADInplaceOrView():
+                result = self._advance(input)
+        except RuntimeError:
+            self._explain(input)
+            raise
         # So that autograd notices where a result that it saved is no longer there.
         torch.autograd.graph.increment_version([layer.h for layer in self._layers])
         return result
+
+    def _explain(self, input: Tensor) -> None:
+        """Before the op's own words, which compare ``input`` with what the caller never gave."""
+        layer = self._layers[0]
+        shape = layer.h.shape[0], layer.features
+        if tuple(input.shape) != shape:
+            raise RuntimeError(
+                f"input must have shape [B, F] = {list(shape)}, B the stream's batch_size, got "
+                f"{list(input.shape)}"
+            ) from None
+        if input.dtype != layer.h.dtype:
+            raise RuntimeError(
+                f"input must have the dtype of the stream's weights, {layer.h.dtype}, got "
+                f"{input.dtype}"
+            ) from None
 
     def _advance(self, input: Tensor) -> Tensor:
         for layer in self._layers:

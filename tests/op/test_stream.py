@@ -175,10 +175,10 @@ def test_bad_weights(weights: Tensor, words: str) -> None:
 @pytest.mark.parametrize(
     ("input", "words"),
     [
-        (torch.zeros(3), r"input must have 2 dimensions \[B, F\], got \[3\]"),
-        (torch.zeros(1, 3), r"old_h must have shape \[B, S\] = \[1, 4\], got \[2, 4\]"),
-        (torch.zeros(2, 7), r"packed must be what lltm::pack made .*got"),
-        (torch.zeros(2, 3, dtype=torch.float64), r"old_h must have the dtype of input"),
+        (torch.zeros(3), r"input must have shape \[B, F\] = \[2, 3\], .*got \[3\]"),
+        (torch.zeros(1, 3), r"input must have shape \[B, F\] = \[2, 3\], .*got \[1, 3\]"),
+        (torch.zeros(2, 7), r"input must have shape \[B, F\] = \[2, 3\], .*got \[2, 7\]"),
+        (torch.zeros(2, 3).double(), r"input must have the dtype .*float32, got torch.float64"),
     ],
     ids=["rank", "batch", "features", "dtype"],
 )
