@@ -188,6 +188,11 @@ def test_what_is_no_cell_is_named(
     assert not Path("out").exists()
 
 
+def test_a_file_for_a_folder_is_named(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", f"{source}:DECAYING", "--out", str(source)]) == 1
+    assert f"--out must be a folder, {source} is a file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "version", ["one", "1.0/../x", "1.0 ", "v1.0", "1.0-1", "01.0", "\u0663.\u0661", ""]
 )

@@ -224,7 +224,10 @@ class Package:
 
         Raises:
             CompileError: a compiler failed, or there is none.
+            PackageError: ``out`` is no folder, or the wheel cannot be written there.
         """
+        if out.exists() and not out.is_dir():
+            raise PackageError(f"--out must be a folder, {out} is a file")
         if (reason := _compile.unavailable_reason()) is not None:
             raise _compile.CompileError(reason)
         out.mkdir(parents=True, exist_ok=True)

@@ -186,7 +186,7 @@ class RNN(_OneState):
         **options: Any,
     ) -> None:
         cells = {"tanh": formulas.RNN_TANH, "relu": formulas.RNN_RELU}
-        if nonlinearity not in cells:
+        if nonlinearity not in tuple(cells):  # which may be no key at all
             raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
         cell = cells[nonlinearity]
         super().__init__(cell, input_size, hidden_size, num_layers, *args, **options)

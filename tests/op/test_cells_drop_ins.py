@@ -265,5 +265,7 @@ def test_traced_by_jit(name: str) -> None:
 def test_what_torchs_modules_have_and_these_do_not() -> None:
     with pytest.raises(ValueError, match="proj_size must be 0, got 2"):
         cells.LSTM(3, 5, proj_size=2)
+    with pytest.raises(ValueError, match=r"nonlinearity must be 'tanh' or 'relu', got \['tanh'\]"):
+        cells.RNN(3, 5, nonlinearity=["tanh"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="nonlinearity must be 'tanh' or 'relu', got 'gelu'"):
         cells.RNN(3, 5, nonlinearity="gelu")
