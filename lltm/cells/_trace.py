@@ -358,10 +358,7 @@ def trace(definition: Definition) -> Formula:
     traced = _trace(definition, NEAR)
     formula = traced.formula()
     if not _is_the_formula(formula, definition, OTHER_SCALARS):
-        raise StepError(
-            f"{where_defined(definition.step)}: a scalar of the step is used in a way that cannot "
-            f"be followed; use +, -, * and / on it, and pass it to operations"
-        )
+        raise StepError(f"{where_defined(definition.step)}: {_why_another(formula, definition)}")
     if not _is_the_formula(formula, definition, OTHER_TENSORS):
         raise StepError(
             f"{where_defined(definition.step)}: the step depends on the shape or dtype of its "
@@ -383,6 +380,19 @@ class _Traced:
         return _formula(
             self.graph, builder, self.definition.pre_activations, self.definition.states
         )
+
+
+def _why_another(formula: Formula, definition: Definition) -> str:
+    """What may be wrong with a step that has another formula for other scalars."""
+    if not _is_the_formula(formula, definition, NEAR):
+        return (
+            "the step is another one each time that it is called, as with a random number, and its "
+            "kernels compute one; let nothing in it change"
+        )
+    return (
+        "a scalar of the step is used in a way that cannot be followed; use +, -, * and / on it, "
+        "and pass it to operations"
+    )
 
 
 def _is_the_formula(formula: Formula, definition: Definition, probe: Probe) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import random
 import re
 import subprocess
 import sys
@@ -377,6 +378,7 @@ def test_expm1_keeps_its_derivative_where_it_is_tiny(tmp_path: Path) -> None:
         (lambda z, rate: z * math.copysign(1, rate), "cannot be followed"),
         (lambda z, rate: z * math.sqrt(rate), "cannot be followed"),
         (lambda z, rate: z * math.exp(rate), "cannot be followed"),
+        (lambda z, rate: z * random.random(), "another one each time"),
         (lambda z, rate: z ** (1 + rate), "the exponent must be a constant: -4.5"),
         (lambda z, rate: z * torch.tensor(2.0), "lift_fresh"),
         (lambda z, rate: z * ((z > 0) + (z > 1)), "add.Tensor cannot be used here: combine what"),
