@@ -11,6 +11,7 @@ import pytest
 from torchproof.machine.sample_processors import AMX, ZEN4
 from torchproof.report import page, proofs, readme
 from torchproof.report.page import plots, sample
+from torchproof.report.proofs import Record
 from torchproof.rows.results import FAILED, NOT_RUN, Result
 
 from torchproof import config, files
@@ -180,11 +181,24 @@ def test_the_readme_claims_what_has_passed_and_nothing_else() -> None:
     assert newest["CPython 3.11"] == "not run"
     assert set(cells["2.9"]) == {"—", "not run"}
     assert cells["linux-aarch64"] == [
-        "torch 2.13, CPython 3.11, stable",
-        "core",
+        "torch 2.13, CPython 3.11, stable (core)",
         "qemu-user 10.0.13, emulated on Intel with AMX, 2026-01-01, 0123456",
     ]
     assert set(cells["macos-arm64"]) == set(cells["nehalem"]) == {"not run"}
+
+
+def test_a_processor_that_has_no_more_than_a_level_runs_its_rows_at_it() -> None:
+    (stable, *_) = sample.records()[0].rows
+    newest = dataclasses.replace(stable, torch="2.15.0")
+    earlier = dataclasses.replace(stable, python="3.12", kernels="of another day")
+    record = Record(ZEN4, {}, {}, (stable, newest, earlier))
+    cells = table(readme.tables(config.load(), (record,)))
+    assert cells["avx512"] == [
+        "torch 2.13, CPython 3.11, stable (full); "
+        "torch 2.13, CPython 3.12, stable (full with older kernels)",
+        "AMD Zen 4, 2026-01-01, 0123456",
+    ]
+    assert set(cells["avx2"]) == set(cells["nehalem"]) == {"not run"}
 
 
 def test_the_readme_names_each_processor_and_the_age_of_its_proofs() -> None:

@@ -23,15 +23,24 @@ def unavailable_reason(level: Level | None, processor: Processor) -> str:
     """Why a level cannot be run on a processor; empty where it can."""
     if level is None or level.emulated:
         return ""
-    missing = [name for name in level.needs if name not in processor.instruction_sets]
-    if missing:
+    if missing := _missing(level, processor):
         return f"the level {level.name} needs {', '.join(missing)}, which {processor.title} lacks"
-    if not any(name in processor.instruction_sets for name in level.above):
+    if is_own(level, processor):
         return (
             f"{processor.title} has no {' or '.join(level.above)} that the level {level.name} "
             f"would hold back: the rows at host ran at that level"
         )
     return ""
+
+
+def is_own(level: Level, processor: Processor) -> bool:
+    """Whether all that the processor has is the level's: its rows at host run at it."""
+    more = any(name in processor.instruction_sets for name in level.above)
+    return not (level.emulated or more or _missing(level, processor))
+
+
+def _missing(level: Level, processor: Processor) -> list[str]:
+    return [name for name in level.needs if name not in processor.instruction_sets]
 
 
 def beyond(level: Level | None, in_use: Mapping[str, str | None]) -> dict[str, str]:

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from torchproof import config
-from torchproof.config import HOME, HOST, Matrix, number
+from torchproof.config import HOME, HOST, Level, Matrix, number
 from torchproof.files import write_atomically
+from torchproof.machine.levels import is_own
+from torchproof.machine.processor import Processor
 from torchproof.report import proofs
 from torchproof.report.proofs import Proof, ProvenRow, Record
+from torchproof.rows.plan import expand_line
 from torchproof.rows.results import NOT_RUN
 
 PATH = config.ROOT / "README.md"
@@ -89,41 +92,58 @@ def _suite(matrix: Matrix, rows: Sequence[ProvenRow]) -> str:
 
 def _targets(matrix: Matrix, records: Sequence[Record]) -> Iterator[str]:
     """A line for each other platform, level and system."""
-    named = {
-        "platform": [each.name for each in matrix.platforms if each.name != HOME],
-        "level": [each.name for each in matrix.levels],
-        "system": [each.name for each in matrix.systems],
+    platforms = [each.name for each in matrix.platforms if each.name != HOME]
+    rows = [(record.processor, row) for record in records for row in record.rows]
+    found = {
+        **{name: [each for each in rows if each[1].platform == name] for name in platforms},
+        **{level.name: _at(matrix, level, rows) for level in matrix.levels},
+        **{each.name: [at for at in rows if at[1].system == each.name] for each in matrix.systems},
     }
-    if any(named.values()):
-        yield "| platform, level or system | passed | in suite | by |"
-        yield "|---|---|---|---|"
-    for kind, names in named.items():
-        for name in names:
-            found = [
-                (record.processor.title, row)
-                for record in records
-                for row in record.rows
-                if getattr(row, kind) == name
-            ]
-            yield f"| {name} | {_passed(matrix, found)} |"
+    if found:
+        yield "| platform, level or system | passed | newest run of each processor |"
+        yield "|---|---|---|"
+    for name, on in found.items():
+        yield f"| {name} | {_passed(matrix, on)} |"
     if matrix.levels:
         yield ""
-        yield "A level: rows were held to it; a processor without more runs all its rows at it."
+        yield "A level: rows were held to it, or ran on a processor that has no more."
 
 
-def _passed(matrix: Matrix, found: Sequence[tuple[str, ProvenRow]]) -> str:
+def _at(
+    matrix: Matrix, level: Level, rows: Sequence[tuple[Processor, ProvenRow]]
+) -> list[tuple[Processor, ProvenRow]]:
+    """Those held to a level, and the same builds on processors that it could not hold back."""
+    lines = (spec for spec in matrix.rows if level.name in spec.level)
+    builds = {(row.torch, row.binding) for spec in lines for row in expand_line(matrix, spec)}
+
+    def own(processor: Processor, row: ProvenRow) -> bool:
+        return _is_plain(row) and not row.emulator and is_own(level, processor)
+
+    return [
+        (processor, row)
+        for processor, row in rows
+        if row.level == level.name or (own(processor, row) and (row.torch, row.binding) in builds)
+    ]
+
+
+def _passed(matrix: Matrix, found: Sequence[tuple[Processor, ProvenRow]]) -> str:
+    """The builds, each with its suite, and the newest run of each processor."""
     if not found:
-        return f"{NOT_RUN} | {NOT_RUN} | {NOT_RUN}"
-    rows = [row for _, row in found]
-    combinations = dict.fromkeys(
-        f"torch {config.series(row.torch)}, CPython {row.python}, {row.binding}" for row in rows
+        return f"{NOT_RUN} | {NOT_RUN}"
+    builds: dict[str, list[ProvenRow]] = {}
+    for _, row in found:
+        name = f"torch {config.series(row.torch)}, CPython {row.python}, {row.binding}"
+        builds.setdefault(name, []).append(row)
+    passed = "; ".join(f"{name} ({_suite(matrix, rows)})" for name, rows in builds.items())
+    newest = {
+        (f"{row.emulator}, emulated on " if row.emulator else "") + processor.title: row
+        for processor, row in sorted(found, key=lambda each: (each[1].current, each[1].date))
+    }
+    by = "; ".join(
+        f"{name}, {row.date}, {row.commit[:7]}{'' if row.current else ', older kernels'}"
+        for name, row in sorted(newest.items())
     )
-    by = dict.fromkeys(
-        f"{f'{row.emulator}, emulated on {title}' if row.emulator else title}, {row.date}, "
-        f"{row.commit[:7]}"
-        for title, row in found
-    )
-    return f"{'; '.join(combinations)} | {_suite(matrix, rows)} | {'; '.join(by)}"
+    return f"{passed} | {by}"
 
 
 def _processors(records: Sequence[Record]) -> Iterator[str]:
