@@ -163,6 +163,13 @@ SAMPLES = (
            ("torchaudio",)),
     Sample("driver", "RuntimeError: The NVIDIA driver on your system is too old (found version"
            " 11040)."),
+    Sample("loads", "ImportError: /x/site-packages/decay/_C.so: file too short",
+           ("cut off", "pip install --force-reinstall --no-deps decay")),
+    Sample("loads", "OSError: /x/decay/_C.so: cannot read file data: Error 21", ("cut off",)),
+    Sample("glibc", "ImportError: Error relocating /v/site-packages/decay/_C.so: __vsnprintf_chk:"
+           " symbol not found", ("musl", "--no-binary decay")),
+    Sample("glibc", "ImportError: Error loading shared library ld-linux-x86-64.so.2: No such file"
+           " or directory (needed by /v/site-packages/decay/_C.so)", ("musl",)),
     Sample("loads", "OSError: op.so: undefined symbol: a_function_that_nobody_has",
            ("a_function_that_nobody_has",)),
 )  # fmt: skip
@@ -408,6 +415,45 @@ def test_everything_installed_is_listed_with_its_verdict(
     assert bad["diagnosis"]["rule"] == "binding"
     commands = [fix["command"] for fix in bad["diagnosis"]["fixes"]]
     assert "pip install --upgrade bad torch==2.13.0" in commands
+
+
+def test_a_library_that_is_cut_off_is_listed(
+    toolchain: Toolchain, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core = str(site / "torch" / "lib" / "libtorch_cpu.so")
+    for name, requires in (("alone", "torch"), ("other", "numpy")):
+        library = toolchain.library("_C.so", CALL.format(THERE), core)
+        library.write_bytes(library.read_bytes()[:3000])
+        install(site, name, library, requires=requires)
+    good = toolchain.library("good.so", CALL.format(THERE), core)
+    cut = toolchain.library("cut.so", CALL.format(THERE), core)
+    cut.write_bytes(cut.read_bytes()[:3000])
+    hollow = toolchain.library("hollow.so", CALL.format(THERE), core)
+    hollow.write_bytes(b"")
+    install(site, "beside", good, cut, hollow)
+    found = answer(capsys, site, code=1)["libraries"]
+    assert [(row["package"], row["outcome"]) for row in found] == [
+        ("alone 1.0", "fails"),
+        ("beside 1.0", "loads"),
+        ("beside 1.0", "fails"),
+        ("beside 1.0", "fails"),
+    ]
+    assert "_C.so is no readable shared library" in found[0]["reason"]
+    assert "cut.so is no readable shared library" in found[2]["reason"]
+    assert "hollow.so is no readable shared library" in found[3]["reason"]
+
+
+def test_the_package_that_is_named_is_of_the_environment(
+    toolchain: Toolchain, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core = str(site / "torch" / "lib" / "libtorch_cpu.so")
+    install(site, "decay", toolchain.library("_C.so", CALL.format(THERE), core))
+    about = site / "decay-1.0.dist-info" / "METADATA"
+    about.write_text("Metadata-Version: 2.1\nName: torch-decay\nVersion: 1.0\n", encoding="utf-8")
+    message = f"ImportError: {site}/decay/_C.so: undefined symbol: _ZNK3c105Error4whatEv"
+    (found,) = answer(capsys, site, message)["diagnoses"]
+    commands = [fix["command"] for fix in found["fixes"]]
+    assert "pip install --upgrade torch-decay torch==2.13.0" in commands
 
 
 def test_an_editable_install_is_listed_with_the_library_beside_its_sources(

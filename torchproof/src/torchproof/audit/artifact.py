@@ -139,7 +139,7 @@ def _libraries(root: Path, artifact: Path) -> tuple[Member, ...]:
         Member(_shown(str(file.relative_to(root))), file)
         for file in sorted(root.rglob("*"))
         if LIBRARY.fullmatch(file.name) and not file.is_symlink()
-        if is_elf(file) or _is_hollow(file)
+        if is_elf(file) or is_hollow(file)
     )
     if not members:
         others = ((f, _other_format(f)) for f in sorted(root.rglob("*")) if f.is_file())
@@ -149,7 +149,7 @@ def _libraries(root: Path, artifact: Path) -> tuple[Member, ...]:
     return members
 
 
-def _is_hollow(file: Path) -> bool:
+def is_hollow(file: Path) -> bool:
     """Whether what a library holds did not come along: it is empty, or a pointer of Git LFS."""
     if not HOLLOW.fullmatch(file.name) or not file.is_file():
         return False

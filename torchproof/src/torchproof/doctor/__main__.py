@@ -95,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
 def _answer(options: argparse.Namespace) -> Answer:
     what, environment = " ".join(options.what), options.environment
     if not options.what:
-        return _of_environment(look(environment), environment)
+        return _of_environment(look(environment))
     if what == "-":
         return _of_text(sys.stdin.read(), look(environment))
     path = Path(what)
@@ -169,10 +169,8 @@ def _unfit_wheel(path: Path, here: Here) -> Diagnosis | None:
     return diagnose(f"{path.name} is not a supported wheel on this platform.", here)
 
 
-def _of_environment(here: Here, environment: Path | None) -> Answer:
-    torch = _torch(here)
-    path = [str(torch.path.parent)] if environment else sys.path
-    libraries = tuple(installed(torch, here, path))
+def _of_environment(here: Here) -> Answer:
+    libraries = tuple(installed(_torch(here), here))
     ok = not any(library.outcome == FAILS for library in libraries)
     return Answer(ok=ok, here=here, libraries=libraries)
 

@@ -2,8 +2,10 @@
 
 import csv
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import packages_distributions
+from importlib.metadata import Distribution, distributions
+from inspect import getmodulename
 
 from torchproof.audit import Verdict, shims, symbols
 from torchproof.audit.artifact import LIBRARY
@@ -84,7 +86,7 @@ def _values(
         "removed": shim.removed if shim else None,
         "newest": shims.newest_torch(),
         "module": module,
-        "package": package or _distribution(module),
+        "package": package or _distribution(module, here),
         "torch": here.torch_shown,
         "release": here.torch.version.split("+")[0] if here.torch else "VERSION",
         "python": here.python,
@@ -102,10 +104,18 @@ def _module(text: str) -> str | None:
     return named[-1] if named else None
 
 
-def _distribution(module: str) -> str:
+def _distribution(module: str, here: Here) -> str:
     """The distribution that installs a module."""
-    try:
-        installed = packages_distributions()
-    except (ValueError, csv.Error):  # what an installer wrote of one is damaged
-        return module
-    return next(iter(installed.get(module, ())), module)
+    for distribution in distributions(path=[*here.packages]):
+        with suppress(ValueError, csv.Error):  # what an installer wrote of one is damaged
+            if module in _modules(distribution):
+                return str(distribution.metadata["Name"])
+    return module
+
+
+def _modules(distribution: Distribution) -> set[str]:
+    """The names that it is imported by; an editable install has files of none."""
+    stated = set((distribution.read_text("top_level.txt") or "").split())
+    return stated or {
+        getmodulename(file.parts[0]) or file.parts[0] for file in distribution.files or ()
+    }

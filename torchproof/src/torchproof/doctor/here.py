@@ -5,6 +5,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,7 @@ class Here:
         tag: the wheel tag that fits best, or the Python, for another environment than the running.
         system: the newest symbol versions of the system's libc and libstdc++.
         driver: the NVIDIA driver's version, or None.
+        packages: the folders that its distributions are in.
     """
 
     torch: Torch | None
@@ -38,6 +40,7 @@ class Here:
     tag: str
     system: Ceilings
     driver: str | None
+    packages: tuple[str, ...]
 
     @property
     def torch_shown(self) -> str:
@@ -75,6 +78,7 @@ def look(environment: Path | None = None) -> Here:
         tag=f"CPython {python}" if environment else str(next(sys_tags())),
         system=system_ceilings(),
         driver=_driver(),
+        packages=(str(torch.path.parent),) if environment and torch else tuple(sys.path),
     )
 
 

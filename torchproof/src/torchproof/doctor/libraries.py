@@ -22,6 +22,7 @@ from torchproof.audit.artifact import (
     Artifact,
     ArtifactError,
     Member,
+    is_hollow,
     is_torch_library,
     named_torch,
     pinned_torch,
@@ -82,10 +83,10 @@ def of_file(path: Path, torch: Torch, here: Here) -> list[Library]:
     return [*_judged(report, here, package)]
 
 
-def installed(torch: Torch, here: Here, path: list[str]) -> list[Library]:
-    """The libraries of every distribution on a path that link against torch, but torch's own."""
+def installed(torch: Torch, here: Here) -> list[Library]:
+    """The libraries of every installed distribution that link against torch, but torch's own."""
     found: dict[str, list[Library]] = {}
-    for distribution in distributions(path=path):
+    for distribution in distributions(path=[*here.packages]):
         try:
             name = canonicalize_name(distribution.metadata["Name"] or "")
             if name not in found and name != "torch":
@@ -99,7 +100,8 @@ def installed(torch: Torch, here: Here, path: list[str]) -> list[Library]:
 
 def _of_distribution(distribution: Distribution, torch: Torch, here: Here) -> Iterator[Library]:
     members = tuple(_members(distribution))
-    linked = {member.name for member in members if _links_torch(member)}
+    of_torch = any(need.name == "torch" for need in _requirements(distribution))
+    linked = {member.name for member in members if _links_torch(member, unreadable=of_torch)}
     if not linked:
         return
     name, version = distribution.metadata["Name"], distribution.version
@@ -127,7 +129,7 @@ def _folder(distribution: Distribution) -> str:
 def _members(distribution: Distribution) -> Iterator[Member]:
     for file in distribution.files or ():
         path = Path(str(distribution.locate_file(file)))
-        if LIBRARY.fullmatch(file.name) and elf.is_elf(path):
+        if LIBRARY.fullmatch(file.name) and (elf.is_elf(path) or is_hollow(path)):
             yield Member(str(file), path)
     yield from _in_place(distribution)
 
@@ -152,11 +154,12 @@ def _is_made(folder: Path) -> bool:
     return hidden or folder.name in {"build", "dist"} or (folder / "pyvenv.cfg").is_file()
 
 
-def _links_torch(member: Member) -> bool:
+def _links_torch(member: Member, *, unreadable: bool) -> bool:
+    """Whether a library names one of torch's; `unreadable` is what is said of a damaged one."""
     try:
         return any(map(is_torch_library, elf.needed(member.path)))
-    except (NotElfError, OSError):  # a data file of that name
-        return False
+    except (NotElfError, OSError):  # cut off, or a data file of that name
+        return unreadable
 
 
 def _declared_torch(distribution: Distribution) -> str | None:
