@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import json
 from collections.abc import Callable
@@ -130,4 +131,7 @@ def run(rank: int, folder: str) -> None:
         wrong = {check: _wrong(check, rank) for check in CHECKS}
     finally:
         dist.destroy_process_group()
+        # What was trained has the group in cycles. While they are there its threads are, too, and
+        # one that frees a tensor when the interpreter has ended aborts the process.
+        gc.collect()
     Path(folder, f"{rank}.json").write_text(json.dumps(wrong), encoding="utf-8")
