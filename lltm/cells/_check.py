@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ from lltm.cells._errors import StepError
 
 ELEMENTS = 3
 """Of the tensors that a step is tried with."""
-_OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+# Whole folders: torchvision is beside torch.
+_OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 _BRANCHING = {
     Tensor.__bool__,
     Tensor.__float__,
@@ -33,12 +35,9 @@ _BRANCHING = {
 def users_line() -> str:
     """``file:line`` of the user's code that is running, outside torch and this package."""
     frame = sys._getframe()
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith((*_OURS, "<")):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        assert frame.f_back is not None
+    while frame.f_code.co_filename.startswith(_OURS) and frame.f_back is not None:
         frame = frame.f_back
-    raise AssertionError("somebody called this")
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _allowed() -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -126,6 +127,22 @@ def test_a_step_that_is_no_kernel_is_refused_with_its_line(step, line, message) 
         cells.define(step, gates=1, states=1)
     if "uses" in message:
         assert "A step can use arithmetic, comparisons and abs," in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("return z[0].cumsum(0)", "the step uses cumsum"),
+        ("return z[0] * (1.0 if scale > 0 else 2.0)", "a scalar of the step is compared"),
+    ],
+)
+@pytest.mark.parametrize("file", ["<stdin>", "<string>", "<ipython-input-3-0123456789ab>"])
+def test_the_line_of_a_step_that_is_in_no_file_is_named(line: str, message: str, file: str) -> None:
+    """From Python's prompt, ``python -c``, a notebook."""
+    typed: dict[str, Any] = {}
+    exec(compile(f"def step(z, state, *, scale=1.0):\n    {line}\n", file, "exec"), typed)
+    with pytest.raises(cells.StepError, match=re.escape(f"{file}:2: {message}")):
+        cells.define(typed["step"], gates=1, states=1)
 
 
 @pytest.mark.parametrize(
