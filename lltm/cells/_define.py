@@ -10,7 +10,7 @@ from lltm import contract
 from lltm.cells._check import check_step, where_defined
 from lltm.cells._definition import Definition, scalars_of
 from lltm.cells._errors import StepError
-from lltm.cells._functor import functor
+from lltm.cells._functor import apart, functor
 from lltm.cells._modules import Sequence
 
 
@@ -73,6 +73,6 @@ def define(
         contract.check_size(name, value)
     definition = Definition(step, gates, states, bool(split), heads, scalars_of(step))
     _check_names(step, definition.scalars)
-    check_step(step, definition.pieces, states, dict(definition.scalars))
+    apart(check_step, step, definition.pieces, states, dict(definition.scalars))
     functor(definition)
     return definition

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from typing import ParamSpec, TypeVar
 
 import torch
 
@@ -92,6 +93,9 @@ def _sorted_lines(found: re.Match[str]) -> str:
     return "".join(sorted(found.group().splitlines(keepends=True)))
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _workers: dict[int, ThreadPoolExecutor] = {}
 """By process: a fork has the executor, and none of its threads."""
 
@@ -107,18 +111,27 @@ def _start_autograd() -> None:
 def _worker() -> ThreadPoolExecutor:
     """The thread that traces, for torch keeps what make_fx traces in one global.
 
-    It has none of a caller's hooks on saved tensors, as a checkpoint sets them, under which
-    torch.func refuses to work. And it is kept: torch 2.10 and 2.11, built for CUDA and without a
+    It is kept: torch 2.10 and 2.11, built for CUDA and without a
     GPU, point to memory of the thread that traced last, and without it the next trace ended the
     process.
     """
     return _workers.setdefault(os.getpid(), ThreadPoolExecutor(1, "lltm.cells", _start_autograd))
 
 
+def apart(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
+    """Call what runs a step, on the thread that traces.
+
+    It has none of the caller's modes, such as inference mode or fake tensors, under which torch
+    hands over other operations, nor hooks on saved tensors, as a checkpoint sets them, under which
+    torch.func refuses to work.
+    """
+    return _worker().submit(function, *args, **options).result()
+
+
 @cache
 def functor(definition: Definition) -> Functor:
     """The functor of a definition; heads and the scalars' defaults are no part of it."""
-    formula = _worker().submit(trace, definition).result()
+    formula = apart(trace, definition)
     kept = saved(formula)
     words = re.findall(r"[a-z0-9]+", definition.name.lower())
     # The kernels call any cell Cell.

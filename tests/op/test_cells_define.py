@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from cells_cases import DECAYING, assert_equal
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from lltm import cells
@@ -198,6 +200,19 @@ def test_a_cell_is_defined_whatever_the_default_device(device: str) -> None:
     with torch.device(device):
         made = cells.define(DECAYING.step, gates=2, states=2, split=True)
     assert made == DECAYING
+
+
+def switching(z, state):
+    """In inference mode, torch hands over the choice of two numbers as it is written."""
+    return z[0] * torch.where(state[0] > 0, 1.0, 0.5)
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, FakeTensorMode])
+def test_a_cell_is_defined_under_any_mode(mode: Callable[[], Any]) -> None:
+    """A model is made in a function for inference, say, or to be counted and not filled."""
+    with mode():
+        made = cells.define(switching, gates=1, states=1)
+    assert made == cells.define(switching, gates=1, states=1)
 
 
 @pytest.mark.parametrize("what", [sums, cells.LSTM(3, 4), None])
