@@ -10,7 +10,7 @@ from lltm import contract
 from lltm.cells._check import check_step, where_defined
 from lltm.cells._definition import Definition, scalars_of
 from lltm.cells._errors import StepError
-from lltm.cells._functor import apart, functor
+from lltm.cells._functor import apart, check_unchanged, functor
 from lltm.cells._modules import Sequence
 
 
@@ -34,7 +34,8 @@ def define(
 
     The pre-activations ``z`` are the weights' product with the hidden state and the input; the step
     says what becomes of one element of them. It is plain PyTorch on tensors of one shape, without
-    in-place changes and without branches on their values, and returns the new states.
+    in-place changes and without branches on their values, and returns the new states. What else it
+    reads, a global or an attribute, is a constant of its kernels.
 
     Args:
         step: ``step(z, state, *, scalar=1.0) -> new_state``: ``z`` is a tuple of ``gates`` tensors,
@@ -50,7 +51,8 @@ def define(
         StepError: the step is not elementwise, changes a tensor in place, takes the value of a
             tensor, compares or rounds a keyword argument, depends on its tensors' shape or dtype,
             or uses an operation that has no text in C++; names the operation and its line. Or a
-            keyword argument has the name of one of the modules', or no finite number as default.
+            keyword argument has the name of one of the modules', or no finite number as default; or
+            what the step reads has changed since it was first defined.
         TypeError, ValueError: an argument is not what it should be.
 
     Example:
@@ -74,5 +76,6 @@ def define(
     definition = Definition(step, gates, states, bool(split), heads, scalars_of(step))
     _check_names(step, definition.scalars)
     apart(check_step, step, definition.pieces, states, dict(definition.scalars))
+    check_unchanged(definition)
     functor(definition)
     return definition

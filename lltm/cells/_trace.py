@@ -348,8 +348,8 @@ def _mentions(text: str, name: str) -> bool:
 # Tracing ----------------------------------------------------------------------------------------
 
 
-def trace(definition: Definition) -> Formula:
-    """The formula of a step and its derivative.
+def trace(definition: Definition) -> tuple[Formula, Formula]:
+    """The formula of a step and its derivative, as it is written and as kernels have it.
 
     Raises:
         StepError: an operation of the derivative has no text in C++, or a scalar decides what the
@@ -357,14 +357,14 @@ def trace(definition: Definition) -> Formula:
     """
     traced = _trace(definition, NEAR)
     formula = traced.formula()
-    if not _is_the_formula(formula, definition, OTHER_SCALARS):
+    if not is_the_formula(formula, definition, OTHER_SCALARS):
         raise StepError(f"{where_defined(definition.step)}: {_why_another(formula, definition)}")
-    if not _is_the_formula(formula, definition, OTHER_TENSORS):
+    if not is_the_formula(formula, definition, OTHER_TENSORS):
         raise StepError(
             f"{where_defined(definition.step)}: the step depends on the shape or dtype of its "
             f"tensors, and its kernels are the same for all; use a number, or a keyword argument"
         )
-    return traced.formula(rounded=True)
+    return formula, traced.formula(rounded=True)
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ class _Traced:
 
 def _why_another(formula: Formula, definition: Definition) -> str:
     """What may be wrong with a step that has another formula for other scalars."""
-    if not _is_the_formula(formula, definition, NEAR):
+    if not is_the_formula(formula, definition):
         return (
             "the step is another one each time that it is called, as with a random number, and its "
             "kernels compute one; let nothing in it change"
@@ -395,7 +395,8 @@ def _why_another(formula: Formula, definition: Definition) -> str:
     )
 
 
-def _is_the_formula(formula: Formula, definition: Definition, probe: Probe) -> bool:
+def is_the_formula(formula: Formula, definition: Definition, probe: Probe = NEAR) -> bool:
+    """Whether a step computes what ``trace`` has found, for what it is traced with here."""
     try:
         return _trace(definition, probe).formula() == formula
     except (ArithmeticError, ValueError):  # of math.log, of a negative number

@@ -181,6 +181,45 @@ class Unhashable:
         return torch.tanh(self.rate * z[0])
 
 
+class Surrogate(torch.autograd.Function):
+    """A threshold with a slope of one's own."""
+
+    @staticmethod
+    def forward(x, slope):
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.slope = inputs[1]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.slope, None
+
+
+class Settings:
+    """A step with settings that may change, and that is found by what it is, not what it holds."""
+
+    def __init__(self) -> None:
+        self.threshold, self.slope = 5.0, 0.5
+
+    def __call__(self, z: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> Tensor:
+        return Surrogate.apply(z[0] + state[0] - self.threshold, self.slope)
+
+
+@pytest.mark.parametrize("setting", ["threshold", "slope"])
+def test_a_step_is_refused_where_what_it_reads_has_changed(setting: str) -> None:
+    """In a notebook, one changes a number and runs the line with define again."""
+    step = Settings()
+    made = cells.define(step, gates=1, states=1)
+    assert cells.define(step, gates=1, states=1) == made
+    setattr(step, setting, 0.25)
+    with pytest.raises(cells.StepError, match="such as a global or an attribute, has changed"):
+        cells.define(step, gates=1, states=1)
+    setattr(other := Settings(), setting, 0.25)
+    assert cells.define(other, gates=1, states=1) != made
+
+
 def test_arguments_of_define_are_checked() -> None:
     with pytest.raises(TypeError, match="step must be a function, got int"):
         cells.define(3, gates=1, states=1)
