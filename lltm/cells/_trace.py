@@ -216,12 +216,16 @@ class _Builder:
     ``rounded``: whether numbers are as torch has them where it computes in float32, its default,
     what is made of numbers and masks alone. Results are not: a product of two such numbers is one
     in the dtype of the tensors.
+
+    ``promoted``: whether torch's default dtype is wider than the tensors', which are then converted
+    to it where they meet such numbers, and the new states back.
     """
 
-    def __init__(self, where: str, scalars: Scalars, rounded: bool) -> None:
+    def __init__(self, where: str, scalars: Scalars, rounded: bool, promoted: bool) -> None:
         self.where = where
         self.scalars = scalars
         self.rounded = rounded
+        self.promoted = promoted
         self.values: dict[str, Value] = {}
         self.names: dict[Any, str] = {}  # of a node's value
         self.known: dict[str, str] = {}  # name by text
@@ -237,7 +241,8 @@ class _Builder:
             return
         arguments = self._arguments(node)
         target = node.target
-        if target in _operations.ALIASES or self._is_times_one(target, arguments):
+        is_same = target in _operations.ALIASES or (self.promoted and self._is_promotions(node))
+        if is_same or self._is_times_one(target, arguments):
             self.names[node] = self.names[node.args[0]]
             return
         if target not in _operations.TABLE:
@@ -299,6 +304,16 @@ class _Builder:
         if value in self.scalars.texts:
             return f"Scalar(static_cast<float>({self.scalars.texts[value]}))"
         return self.scalars.text_of(torch.tensor(value, dtype=dtype).item())
+
+    def _is_promotions(self, node: Any) -> bool:
+        """A conversion of a result back to the tensors' dtype, or of its gradient to the wider."""
+        if node.target is not aten._to_copy.default:
+            return False
+        (source,) = node.all_input_nodes
+        old, new = _dtype(source), _dtype(node)
+        is_of_gradient = self.values[self.names[source]].from_gradient
+        floats = old.is_floating_point and new.is_floating_point
+        return floats and (is_of_gradient or new.itemsize < old.itemsize)
 
     @staticmethod
     def _is_times_one(target: Any, arguments: dict[str, Any]) -> bool:
@@ -369,14 +384,16 @@ def trace(definition: Definition) -> tuple[Formula, Formula]:
 
 @dataclass(frozen=True)
 class _Traced:
-    """A graph, and what its numbers stand for."""
+    """A graph, what its numbers stand for, and the dtype of its tensors."""
 
     definition: Definition
     scalars: Scalars
     graph: Any
+    dtype: torch.dtype
 
     def formula(self, *, rounded: bool = False) -> Formula:
-        builder = _Builder(where_defined(self.definition.step), self.scalars, rounded)
+        promoted = torch.promote_types(self.dtype, torch.get_default_dtype()) != self.dtype
+        builder = _Builder(where_defined(self.definition.step), self.scalars, rounded, promoted)
         return _formula(
             self.graph, builder, self.definition.pre_activations, self.definition.states
         )
@@ -419,7 +436,8 @@ def _trace(definition: Definition, probe: Probe) -> _Traced:
         torch.rand(probe.elements, generator=generator, dtype=probe.dtype)
         for _ in range(pre + 2 * states)
     ]
-    return _Traced(definition, scalars, _graph(joint, tensors, where_defined(definition.step)))
+    graph = _graph(joint, tensors, where_defined(definition.step))
+    return _Traced(definition, scalars, graph, probe.dtype)
 
 
 def _without_search_for_nan() -> contextlib.AbstractContextManager[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +252,31 @@ def test_a_cell_is_defined_under_any_mode(mode: Callable[[], Any]) -> None:
     with mode():
         made = cells.define(switching, gates=1, states=1)
     assert made == cells.define(switching, gates=1, states=1)
+
+
+def widening(z, state):
+    return (z[0].double() * state[0]).to(z[0].dtype)
+
+
+@pytest.fixture
+def doubles() -> Iterator[None]:
+    """float64 as torch's default dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(F64)
+    yield
+    torch.set_default_dtype(before)
+
+
+@pytest.mark.usefixtures("doubles")
+def test_a_cell_is_defined_with_float64_as_the_default_dtype() -> None:
+    """torch makes numbers to choose from tensors of it, and float32 ones beside them wider."""
+
+    def choosing(z, state):
+        return z[0] * torch.where(state[0] > 0, 1.0, 0.7)
+
+    cells.define(choosing, gates=1, states=1)
+    with pytest.raises(cells.StepError, match="depends on the shape or dtype of its tensors"):
+        cells.define(widening, gates=1, states=1)
 
 
 @pytest.mark.parametrize("what", [sums, cells.LSTM(3, 4), None])
