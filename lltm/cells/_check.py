@@ -21,6 +21,7 @@ ELEMENTS = 3
 # Whole folders: torchvision is beside torch.
 _OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 _BRANCHING = {
+    Tensor.__array__,
     Tensor.__bool__,
     Tensor.__float__,
     Tensor.__int__,
@@ -70,6 +71,11 @@ class _Operations(TorchDispatchMode):
             raise StepError(
                 f"{users_line()}: the step changes a tensor in place ({name}); return new tensors "
                 f"instead, such as c = c + x for c += x"
+            )
+        if name == "lift_fresh":
+            raise StepError(
+                f"{users_line()}: the step makes a tensor of a value (torch.tensor: {name}); write "
+                f"the number, or torch.full_like(x, number) where a tensor is needed"
             )
         if operation not in _operations.TABLE or operation in _operations.DERIVATIVES_ONLY:
             raise StepError(
@@ -141,7 +147,7 @@ def check_step(
     with _Branches(), _Operations():  # type: ignore[no-untyped-call]  # torch annotates neither
         try:
             result = step(*arguments, **scalars)
-        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
             if isinstance(error, StepError):
                 raise
             raise StepError(

@@ -66,6 +66,11 @@ def define(
     """
     if not callable(step):
         raise TypeError(f"step must be a function, got {type(step).__name__}")
+    if hasattr(step, "_torchdynamo_orig_callable"):
+        raise TypeError(
+            f"step must be a function as it is written, got a result of torch.compile, {step!r}; "
+            f"give define the function itself, which it compiles"
+        )
     if not isinstance(step, Hashable):
         raise TypeError(
             f"step must be hashable, as its kernels are found by it, and {type(step).__name__} is "

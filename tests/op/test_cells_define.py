@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cells_cases import DECAYING, assert_equal
@@ -157,6 +158,9 @@ def test_the_line_of_a_step_that_is_in_no_file_is_named(line: str, message: str,
         (lambda z, state: iter(z), "must return a tuple of tensors, got tuple_iterator"),
         (lambda z, state: [], "must return 1 state, as states=1 says, got 0"),
         (lambda z, state: (z[2],), "failed with 2 gates and 1 states: tuple index out of range"),
+        (lambda z, state: state.tanh(), "and 1 states: 'tuple' object has no attribute 'tanh'"),
+        (lambda z, state: np.tanh(z[0]), "takes the value of a tensor (array)"),
+        (lambda z, state: torch.tensor(2.0) * z[0], "the step makes a tensor of a value (torch"),
         (lambda z, state: (z[0] > 0,), "must return states of the shape and dtype it gets"),
         (lambda z, state, *, rate: (z[0],), "rate is a keyword argument of the step and must have"),
         (lambda z, state, *, top=math.inf: (z[0],), "as its default, got inf; a large one"),
@@ -223,6 +227,8 @@ def test_a_step_is_refused_where_what_it_reads_has_changed(setting: str) -> None
 def test_arguments_of_define_are_checked() -> None:
     with pytest.raises(TypeError, match="step must be a function, got int"):
         cells.define(3, gates=1, states=1)
+    with pytest.raises(TypeError, match="a function as it is written, got a result"):
+        cells.define(torch.compile(sums), gates=1, states=1)
     with pytest.raises(TypeError, match=r"must be hashable, .* Unhashable is not; a dataclass"):
         cells.define(Unhashable(), gates=1, states=1)
     with pytest.raises(ValueError, match="gates must be greater than zero, got 0"):
