@@ -32,8 +32,10 @@ from setuptools.command.sdist import sdist
 sys.path.insert(0, str(Path(__file__).absolute().parent))
 from build_support.variant import NO_TORCH, dependencies, package_version
 
-# What pip asks for before a wheel, and what a source distribution takes.
+# What pip asks for before a wheel, and what a source distribution takes; beside a command of the
+# others, as in `setup.py sdist bdist_wheel`, they have the library, too.
 WITHOUT_LIBRARY = {"dist_info", "egg_info", "sdist"}
+WITH_LIBRARY = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 
 
 # Two builds of the same sources are the same bytes, wherever and whenever they are made.
@@ -92,7 +94,7 @@ class Sdist(sdist):
         return str(path)
 
 
-if WITHOUT_LIBRARY.isdisjoint(sys.argv):
+if WITHOUT_LIBRARY.isdisjoint(sys.argv) or not WITH_LIBRARY.isdisjoint(sys.argv):
     if find_spec("torch") is None:
         raise SystemExit(NO_TORCH)
     from build_support import library
@@ -101,7 +103,12 @@ if WITHOUT_LIBRARY.isdisjoint(sys.argv):
         version=package_version(),
         install_requires=dependencies(),
         ext_modules=library.libraries(),
-        cmdclass={"build": FreshBuild, "build_ext": library.Build, "bdist_wheel": Wheel},
+        cmdclass={
+            "build": FreshBuild,
+            "build_ext": library.Build,
+            "bdist_wheel": Wheel,
+            "sdist": Sdist,
+        },
     )
 else:
     setup(

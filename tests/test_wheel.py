@@ -136,6 +136,16 @@ def test_a_wheel_has_nothing_of_an_earlier_build(commands: list[str], tmp_path: 
     assert "lltm/removed.py" not in names
 
 
+@pytest.mark.parametrize("before", ["sdist", "egg_info"])
+def test_a_wheel_beside_what_needs_no_library_has_one(before: str, tmp_path: Path) -> None:
+    clone(tmp_path)
+    run_setup(tmp_path, before, "bdist_wheel", "--dist-dir", "dist")
+    (made,) = (tmp_path / "dist").glob("*.whl")
+    assert not made.stem.endswith("-any")
+    with zipfile.ZipFile(made) as packed:
+        assert f"lltm/lib/{_library.NAMES[sys.platform]}" in packed.namelist()
+
+
 def test_a_clone_is_built_in_place(tmp_path: Path) -> None:
     """As `pip install --editable` does; the tree has no folder for the library."""
     clone(tmp_path)
