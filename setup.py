@@ -55,7 +55,9 @@ class FreshBuild(build):
         """Build in an empty folder, unless this very command has begun to fill it."""
         begun = any(self.distribution.have_run.get(name) for name in ("build_py", "build_ext"))
         folder = Path(self.build_lib)
-        if folder.exists() and not begun:
+        # One that --build-lib names may hold what nobody has built.
+        ours = folder.parent == Path(self.build_base)
+        if ours and folder.exists() and not begun:
             shutil.rmtree(folder)
         super().run()
 

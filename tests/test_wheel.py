@@ -136,6 +136,16 @@ def test_a_wheel_has_nothing_of_an_earlier_build(commands: list[str], tmp_path: 
     assert "lltm/removed.py" not in names
 
 
+def test_a_build_into_a_named_folder_leaves_what_is_there(tmp_path: Path) -> None:
+    clone(tmp_path)
+    named = tmp_path / "named"
+    named.mkdir()
+    (named / "kept.txt").write_text("kept")
+    run_setup(tmp_path, "build", "--build-lib", "named")
+    assert (named / "kept.txt").read_text() == "kept"
+    assert (named / "lltm" / "lib" / _library.NAMES[sys.platform]).is_file()
+
+
 @pytest.mark.parametrize("before", ["sdist", "egg_info"])
 def test_a_wheel_beside_what_needs_no_library_has_one(before: str, tmp_path: Path) -> None:
     clone(tmp_path)
