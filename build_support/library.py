@@ -245,6 +245,14 @@ class Build(cpp_extension.BuildExtension):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs, no_python_abi_suffix=True, use_ninja=True)
 
+    def finalize_options(self) -> None:
+        """Build beside a newer library, too: setuptools knows no header and no variable of ours.
+
+        With ninja, which knows both, torch does so by itself.
+        """
+        super().finalize_options()
+        self.force = True
+
     def get_ext_filename(self, ext_name: str) -> str:
         """The platform's name for a shared library, not for a Python module."""
         kind = ext_name.rpartition("_")[2]

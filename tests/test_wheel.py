@@ -166,6 +166,42 @@ def test_a_clone_is_built_in_place(tmp_path: Path) -> None:
     }
 
 
+# A compiler whose output is its arguments; it has a real one's name and version.
+COMPILER = """#!/bin/sh
+case "$1" in
+    --version | -dump*) exec c++ "$@" ;;
+esac
+arguments="$*"
+while [ "$1" != -o ]; do shift; done
+printf %s "$arguments" >"$2"
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: the compiler here is a shell script")
+def test_without_ninja_another_variant_is_built_again(tmp_path: Path) -> None:
+    """Of what setuptools compares with the library, no file has changed."""
+    tree, tools = tmp_path / "tree", tmp_path / "tools"
+    clone(tree)
+    tools.mkdir()
+    for name, script in {"g++": COMPILER, "ninja": "#!/bin/sh\nexit 1\n"}.items():
+        (tools / name).write_text(script)
+        (tools / name).chmod(0o755)
+    for binding in ("stable", "native"):
+        subprocess.run(
+            [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+            cwd=tree,
+            env={
+                **os.environ,
+                "CXX": str(tools / "g++"),
+                "LLTM_BINDING": binding,
+                "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+            },
+            check=True,
+        )
+        linked = (tree / "lltm" / "lib" / _library.NAMES[sys.platform]).read_text()
+        assert f"{binding}/binding.o" in linked
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
