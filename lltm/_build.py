@@ -11,7 +11,8 @@ from typing import Any
 
 from lltm._integrity import Recorded
 
-REINSTALL = "reinstall lltm with `pip install --force-reinstall lltm`"
+# Without --no-deps pip reinstalls torch, too: the newest that its index has.
+REINSTALL = "reinstall lltm with `pip install --force-reinstall --no-deps lltm`"
 
 
 @dataclass(frozen=True)

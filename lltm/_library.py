@@ -22,10 +22,8 @@ NAMES = {"linux": "liblltm.so", "darwin": "liblltm.dylib", "win32": "lltm.dll"}
 CELLS_NAMES = {name: file.replace("lltm", "lltm_cells", 1) for name, file in NAMES.items()}
 # Beside the library with the schemas, because a torch without CUDA could not load it.
 CUDA_NAME = "liblltm_cuda.so"
-REBUILD = (
-    "rebuild it for this torch with `pip install --force-reinstall --no-build-isolation "
-    "--no-binary lltm lltm`"
-)
+BUILD_HERE = "pip install --force-reinstall --no-deps --no-build-isolation --no-binary lltm lltm"
+REBUILD = f"rebuild it for this torch with `{BUILD_HERE}`"
 
 
 def host_platform() -> str:
@@ -162,9 +160,8 @@ def missing_cuda() -> str:
     return (
         f"this build of lltm has no CUDA kernels; install one that has with `conda install "
         f"'lltm=*=cuda*'` or `pip install 'lltm=={release}+cu{major}'`, build it with "
-        f"`LLTM_CUDA=1 pip install --no-build-isolation --no-binary lltm lltm` or, for this GPU "
-        f"alone, with lltm.jit.load(), or compute without kernels of its own with "
-        f"backend='reference'"
+        f"`LLTM_CUDA=1 {BUILD_HERE}` or, for this GPU alone, with lltm.jit.load(), or compute "
+        f"without kernels of its own with backend='reference'"
     )
 
 

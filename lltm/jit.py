@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from lltm import _jit_cuda, _jit_watch, _library, _processor, backends, ops
+from lltm._build import REINSTALL
 from lltm._jit_cache import Cache
 
 if TYPE_CHECKING:
@@ -62,10 +63,7 @@ def source_directory() -> Path:
     for candidate in (package / "csrc", package.parent / "csrc"):
         if (candidate / "contract.h").is_file():
             return candidate
-    raise ImportError(
-        f"lltm's C++ sources were not found in {package}; reinstall lltm with "
-        "`pip install --force-reinstall lltm`"
-    )
+    raise ImportError(f"lltm's C++ sources were not found in {package}; {REINSTALL}")
 
 
 def cache_directory() -> Path:

@@ -36,7 +36,7 @@ def test_a_truncated_library_is_not_mapped(copy: InstalledCopy) -> None:
     halve(copy.library)
     sentence = copy.failed_import()
     assert sentence.startswith(f"ImportError: {copy.library} is damaged (it has ")
-    assert sentence.endswith("reinstall lltm with `pip install --force-reinstall lltm`")
+    assert sentence.endswith("reinstall lltm with `pip install --force-reinstall --no-deps lltm`")
 
 
 @pytest.mark.subprocess
@@ -111,7 +111,7 @@ def damaged(path: Path, contents: bytes) -> str:
         Build.read(path)
     sentence = str(raised.value)
     assert sentence.startswith(f"{path} is damaged (")
-    assert sentence.endswith("; reinstall lltm with `pip install --force-reinstall lltm`")
+    assert sentence.endswith("; reinstall lltm with `pip install --force-reinstall --no-deps lltm`")
     return sentence
 
 

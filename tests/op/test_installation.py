@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import torch
 import lltm
 from lltm import __main__ as explanation
 from lltm import _library, _processor
+from lltm._build import Build
 
 BUILD = _library.build()
 
@@ -44,6 +46,36 @@ def test_foreign_library(
     assert reason is not None
     for word in words:
         assert word in reason
+
+
+def of_a_damaged_library(folder: Path) -> str:
+    (folder / "build.json").write_text("{}")
+    with pytest.raises(ImportError) as raised:
+        Build.read(folder / "build.json")
+    return str(raised.value)
+
+
+def of_another_torch(_: Path) -> str:
+    native = dataclasses.replace(BUILD, binding="native", torch="2.1.0", torch_target=None)
+    return str(_library.incompatibility(native, "2.3.0"))
+
+
+def of_missing_cuda_kernels(_: Path) -> str:
+    return _library.missing_cuda()
+
+
+@pytest.mark.parametrize(
+    "sentence", [of_a_damaged_library, of_another_torch, of_missing_cuda_kernels]
+)
+def test_pip_installs_lltm_again_and_nothing_else(
+    sentence: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it finds lltm installed and ends, or replaces this torch by the newest it finds."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    commands = re.findall("`(.*?pip install .*?) lltm`", sentence(tmp_path))
+    assert commands
+    for command in commands:
+        assert {"--force-reinstall", "--no-deps"} <= set(command.split())
 
 
 def newest_glibc(library: Path) -> tuple[int, ...]:
