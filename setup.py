@@ -23,10 +23,18 @@ import tarfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import setuptools
 from setuptools import setup
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.command.sdist import sdist
+
+if int(setuptools.__version__.split(".")[0]) < 77:
+    raise SystemExit(
+        f"lltm is built with setuptools 77 or newer, and {sys.executable} has "
+        f"{setuptools.__version__}; run `pip install 'setuptools>=77'` there first, or build "
+        "without --no-build-isolation"
+    )
+from setuptools.command.bdist_wheel import bdist_wheel
 
 # A build backend does not put the project's folder there.
 sys.path.insert(0, str(Path(__file__).absolute().parent))

@@ -14,6 +14,7 @@ import pytest
 
 import lltm
 from lltm import _library
+from torchproof import config
 
 ROOT = Path(__file__).parents[1]
 BUILT = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
@@ -273,3 +274,19 @@ def test_without_torch_a_build_says_to_install_it(tmp_path: Path, binding: str) 
     code = f"import runpy, setuptools, sys; {hidden}; {run}"
     said = refusal(tmp_path, "-c", code, "bdist_wheel", LLTM_BINDING=binding, PYTHONPATH="")
     assert said.startswith("No module named 'torch': lltm is compiled against it")
+
+
+@pytest.mark.parametrize("old", ["65.5.0", "76.1.0"])
+def test_an_old_setuptools_is_named(old: str, tmp_path: Path) -> None:
+    """A venv of CPython 3.11 has 65.5: it knows no bdist_wheel. 76.1 reads no SPDX licence."""
+    clone(tmp_path)
+    run = "runpy.run_path('setup.py', run_name='__main__')"
+    code = f"import runpy, setuptools, sys; setuptools.__version__ = '{old}'; {run}"
+    (needed,) = (
+        requirement
+        for requirement in config.read_toml(ROOT / "pyproject.toml")["build-system"]["requires"]
+        if requirement.startswith("setuptools")
+    )
+    said = refusal(tmp_path, "-c", code, "egg_info")
+    assert f"and {sys.executable} has {old}; run `pip install '{needed}'` there first" in said
+    assert "Traceback" not in said
