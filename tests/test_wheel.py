@@ -97,24 +97,46 @@ def test_two_clones_give_the_same_bytes(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
+def source_distribution(folder: Path, time: int, mode: int) -> Path:
+    """Pack a clone whose files have that time and mode."""
+    git = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    for tracked in git.stdout.decode().split("\0")[:-1]:
+        target = folder / tracked
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / tracked, target)
+        target.chmod(mode)
+        os.utime(target, (time, time))
+    command = [sys.executable, "setup.py", "-q", "sdist", "--formats=gztar"]
+    environment = {k: v for k, v in os.environ.items() if k != "SOURCE_DATE_EPOCH"}
+    subprocess.run(command, cwd=folder, env=environment, check=True)
+    (made,) = (folder / "dist").glob("*.tar.gz")
+    return made
+
+
 def test_two_clones_give_the_same_source_distribution(tmp_path: Path) -> None:
-    made = []
-    for name, time, mode in (("one", 1_600_000_000, 0o664), ("other", 1_700_000_000, 0o644)):
-        folder = tmp_path / name
-        git = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
-        for tracked in git.stdout.decode().split("\0")[:-1]:
-            target = folder / tracked
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / tracked, target)
-            target.chmod(mode)
-            os.utime(target, (time, time))
-        command = [sys.executable, "setup.py", "-q", "sdist", "--formats=gztar"]
-        environment = {k: v for k, v in os.environ.items() if k != "SOURCE_DATE_EPOCH"}
-        subprocess.run(command, cwd=folder, env=environment, check=True)
-        made += (folder / "dist").glob("*.tar.gz")
-    first, second = made
+    first = source_distribution(tmp_path / "one", 1_600_000_000, 0o664)
+    second = source_distribution(tmp_path / "other", 1_700_000_000, 0o644)
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_tests_of_a_source_distribution_can_be_collected(tmp_path: Path) -> None:
+    """With what a packager has who tests the package: the wheel, and no checkout."""
+    packed = source_distribution(tmp_path / "clone", 1_600_000_000, 0o644)
+    shutil.unpack_archive(packed, tmp_path, filter="data")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-P", "-m", "pytest"),
+            *("-q", "--collect-only", "-p", "no:cacheprovider"),
+        ],
+        cwd=tmp_path / packed.name.removesuffix(".tar.gz"),
+        env={**os.environ, "PYTHONPATH": str(Path(lltm.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "tests/op/test_equivalence.py" in done.stdout
 
 
 @pytest.mark.parametrize("commands", [[], ["build"]], ids=["alone", "after a build"])
