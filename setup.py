@@ -70,6 +70,11 @@ class FreshBuild(build):
         super().run()
 
 
+def of_any_clone(mode: int) -> int:
+    """A file's or folder's mode whatever umask it was made under."""
+    return 0o755 if mode & 0o100 else 0o644
+
+
 class Wheel(bdist_wheel):
     """A wheel for any CPython of this platform: it contains a library, but no extension module."""
 
@@ -77,13 +82,19 @@ class Wheel(bdist_wheel):
         """``py3-none-<platform>``."""
         return "py3", "none", super().get_tag()[2]
 
+    def write_wheelfile(self, *arguments: object) -> None:
+        """Write what is last in a wheel; then all has the modes that it has from every clone."""
+        super().write_wheelfile(*arguments)
+        for path in Path(self.bdist_dir).rglob("*"):
+            path.chmod(of_any_clone(path.stat().st_mode))
+
 
 def undated(member: tarfile.TarInfo) -> tarfile.TarInfo:
     """A member that says nothing of who packed it, and when."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mtime = int(os.environ["SOURCE_DATE_EPOCH"])
-    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    member.mode = of_any_clone(member.mode)
     return member
 
 

@@ -71,19 +71,21 @@ def refusal(folder: Path, *command: str, **environment: str) -> str:
     return done.stderr.strip()
 
 
-def wheel(folder: Path, time: int) -> Path:
-    """Pack the installed library from a clone whose files have that time; nothing is compiled."""
+def wheel(folder: Path, time: int, umask: int) -> Path:
+    """Pack the installed library, of a clone made at that time by a user with that umask."""
     clone(folder)
     built = folder / "build" / BUILT / "lltm"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(lltm.__file__).parent, built, ignore=ignored)
     for path in folder.rglob("*"):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
         os.utime(path, (time, time))
     environment = {k: v for k, v in os.environ.items() if k != "SOURCE_DATE_EPOCH"}
     subprocess.run(
         [sys.executable, "setup.py", "-q", "bdist_wheel", "--skip-build", "--dist-dir", "dist"],
         cwd=folder,
         env=environment,
+        umask=umask,
         check=True,
     )
     (made,) = (folder / "dist").glob("*.whl")
@@ -91,8 +93,8 @@ def wheel(folder: Path, time: int) -> Path:
 
 
 def test_two_clones_give_the_same_bytes(tmp_path: Path) -> None:
-    first = wheel(tmp_path / "one", 1_600_000_000)
-    second = wheel(tmp_path / "other", 1_700_000_000)
+    first = wheel(tmp_path / "one", 1_600_000_000, umask=0o022)
+    second = wheel(tmp_path / "other", 1_700_000_000, umask=0o002)
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
 
