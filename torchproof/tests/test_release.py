@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -119,15 +120,36 @@ def test_a_wheel_without_a_library_that_can_be_read_is_named(
     assert complaint in found
 
 
-def test_a_wheel_gets_the_tag_that_it_is_held_to(library: bytes, tmp_path: Path) -> None:
+@pytest.fixture
+def built(library: bytes, tmp_path: Path) -> Path:
+    """A wheel as a build leaves it, with a RECORD."""
     small = small_wheel(tmp_path / "small", "py3-none-linux_x86_64", library)
-    built = tmp_path / small.name
-    with zipfile.ZipFile(small) as archive, WheelFile(built, "w") as whole:  # with a RECORD
+    made = tmp_path / small.name
+    with zipfile.ZipFile(small) as archive, WheelFile(made, "w") as whole:
         for name in archive.namelist():
             whole.writestr(name, archive.read(name))
         whole.writestr("decay-0.1.0.dist-info/WHEEL", WHEEL)
+    return made
+
+
+def test_a_wheel_gets_the_tag_that_it_is_held_to(built: Path, tmp_path: Path) -> None:
     tagged = tags.retag(built, tmp_path / "tagged")
     assert tags.claimed(tagged) == tags.measured(built) != tags.claimed(built)
+
+
+def test_a_wheel_is_the_same_bytes_whatever_the_umask(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    made = set()
+    before = os.umask(0)
+    try:
+        for umask in (0o022, 0o002, 0o077):
+            os.umask(umask)
+            made.add(tags.retag(built, tmp_path / f"{umask:o}").read_bytes())
+    finally:
+        os.umask(before)
+    assert len(made) == 1
 
 
 def test_a_wheel_that_auditwheel_refuses_is_named(tmp_path: Path, toolchain: Toolchain) -> None:

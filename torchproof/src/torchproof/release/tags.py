@@ -38,6 +38,7 @@ def retag(wheel: Path, target: Path) -> Path:
         [*command, "--wheel-dir", str(target), str(wheel)],
         capture_output=True,
         text=True,
+        umask=0o022,  # the folders that it unpacks to are in the wheel, with their modes
         check=False,
     )
     if done.returncode:
