@@ -242,6 +242,8 @@ def in_order_of(
 class Build(cpp_extension.BuildExtension):
     """BuildExtension for a library that is not a Python module."""
 
+    build_temp: str
+
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs, no_python_abi_suffix=True, use_ninja=True)
 
@@ -252,6 +254,8 @@ class Build(cpp_extension.BuildExtension):
         """
         super().finalize_options()
         self.force = True
+        # ninja compares dates, and of a torch that another has replaced they may well be older.
+        self.build_temp = str(Path(self.build_temp) / f"torch-{torch.__version__}")
 
     def get_ext_filename(self, ext_name: str) -> str:
         """The platform's name for a shared library, not for a Python module."""

@@ -191,40 +191,67 @@ def test_a_clone_is_built_in_place(tmp_path: Path) -> None:
     }
 
 
-# A compiler whose output is its arguments; it has a real one's name and version.
+# A compiler that notes its arguments and compiles nothing; it has a real one's name and version.
 COMPILER = """#!/bin/sh
 case "$1" in
     --version | -dump*) exec c++ "$@" ;;
 esac
-arguments="$*"
+echo "$*" >>"$0.log"
 while [ "$1" != -o ]; do shift; done
-printf %s "$arguments" >"$2"
+: >"$2"
 """
+of_a_shell = pytest.mark.skipif(
+    sys.platform == "win32", reason="not run: the compiler here is a shell script"
+)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="not run: the compiler here is a shell script")
-def test_without_ninja_another_variant_is_built_again(tmp_path: Path) -> None:
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder for PATH, with that compiler."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    (folder / "g++").write_text(COMPILER)
+    (folder / "g++").chmod(0o755)
+    return folder
+
+
+def commands_of_a_build(tree: Path, tools: Path, torch: str = "", **environment: str) -> list[str]:
+    """What a build in place runs of the compiler, with a torch that says that version."""
+    log = tools / "g++.log"
+    log.write_text("")
+    version = f"import torch; torch.__version__ = {torch!r}; " if torch else ""
+    code = f"{version}import runpy; runpy.run_path('setup.py', run_name='__main__')"
+    named = {
+        "CXX": str(tools / "g++"),
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+    }
+    subprocess.run(
+        [sys.executable, "-c", code, "-q", "build_ext", "--inplace"],
+        cwd=tree,
+        env={**os.environ, **named, **environment},
+        check=True,
+    )
+    return log.read_text().splitlines()
+
+
+@of_a_shell
+def test_without_ninja_another_variant_is_built_again(tmp_path: Path, tools: Path) -> None:
     """Of what setuptools compares with the library, no file has changed."""
-    tree, tools = tmp_path / "tree", tmp_path / "tools"
-    clone(tree)
-    tools.mkdir()
-    for name, script in {"g++": COMPILER, "ninja": "#!/bin/sh\nexit 1\n"}.items():
-        (tools / name).write_text(script)
-        (tools / name).chmod(0o755)
+    (tools / "ninja").write_text("#!/bin/sh\nexit 1\n")
+    (tools / "ninja").chmod(0o755)
+    clone(tmp_path / "tree")
     for binding in ("stable", "native"):
-        subprocess.run(
-            [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
-            cwd=tree,
-            env={
-                **os.environ,
-                "CXX": str(tools / "g++"),
-                "LLTM_BINDING": binding,
-                "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
-            },
-            check=True,
-        )
-        linked = (tree / "lltm" / "lib" / _library.NAMES[sys.platform]).read_text()
-        assert f"{binding}/binding.o" in linked
+        commands = commands_of_a_build(tmp_path / "tree", tools, LLTM_BINDING=binding)
+        assert any(f"{binding}/binding.o" in command for command in commands)
+
+
+@of_a_shell
+def test_on_another_torch_all_is_compiled_again(tmp_path: Path, tools: Path) -> None:
+    """Its headers may be in the same place, and older: uv and conda keep their files' dates."""
+    clone(tmp_path / "tree")
+    first = commands_of_a_build(tmp_path / "tree", tools)
+    assert len(commands_of_a_build(tmp_path / "tree", tools)) < len(first)
+    assert len(commands_of_a_build(tmp_path / "tree", tools, torch="2.99.0")) == len(first)
 
 
 @pytest.mark.parametrize(
