@@ -89,8 +89,11 @@ def build_release(console: Console) -> int:
 
 
 def hold(wheel: Path) -> list[str]:
-    """What speaks against a Linux wheel: its name is not what it is, or it breaks a rule."""
-    if "linux" not in wheel.name:
+    """What speaks against a wheel: its name is not what it is, or it breaks a rule.
+
+    Those for macOS and Windows are not read.
+    """
+    if platforms.is_unread(wheel):
         return []
     matrix = config.load()
     policy = replace(

@@ -41,6 +41,12 @@ def serves(tag: str, platform: Platform) -> bool:
     return promised is None or manylinux.satisfies(machine, tag, promised)
 
 
+def is_unread(wheel: Path) -> bool:
+    """Whether a wheel is for systems alone whose libraries are not ELF."""
+    systems = ("macosx", "win")
+    return all(tag.platform.startswith(systems) for tag in parse_wheel_filename(wheel.name)[3])
+
+
 def policy(platform: Platform) -> str | None:
     """The manylinux policy in the name of a platform's image."""
     found = re.search(r"manylinux_\d+_\d+_\w+", platform.image)
