@@ -32,7 +32,7 @@ class Build:
         cuda_architectures: such as ``sm_90``.
         driver: the oldest NVIDIA driver its CUDA kernels run on, or ``None``.
         platform: such as ``linux-x86_64``.
-        debug: whether it carries debug information and assertions.
+        debug: whether it carries debug information, and is not optimized.
         libraries: size and hash of each library; without those that a packager changes later.
     """
 
