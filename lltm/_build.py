@@ -65,6 +65,12 @@ class Build:
                 f"lltm was installed without its compiled library ({path} is missing); build it "
                 "with `pip install .` in the source tree, and import lltm from elsewhere"
             ) from None
+        except NotADirectoryError:
+            archive = path.parents[2]  # above lltm/lib/build.json
+            raise ImportError(
+                f"lltm's library cannot be loaded from {archive}, which is no folder; unpack "
+                "it, or install lltm with pip"
+            ) from None
         except (OSError, ValueError, RecursionError) as error:
             raise ImportError(f"{path} is damaged ({error}); {REINSTALL}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -80,6 +81,18 @@ def test_a_missing_library_is_named(copy: InstalledCopy) -> None:
     library = copy.library
     library.unlink()
     assert f"{library} is damaged (" in copy.failed_import()
+
+
+@pytest.mark.subprocess
+def test_a_package_in_an_archive_is_named(copy: InstalledCopy, tmp_path: Path) -> None:
+    """No loader reads a library there; zip-safe = false keeps installers from it, and no user."""
+    archive = Path(shutil.make_archive(str(tmp_path / "packed"), "zip", copy.site))
+    shutil.rmtree(copy.package)
+    said = copy.run("-c", "import lltm", PYTHONPATH=str(archive)).stderr
+    assert said.strip().endswith(
+        f"\nImportError: lltm's library cannot be loaded from {archive}, which is no folder; "
+        "unpack it, or install lltm with pip"
+    )
 
 
 @pytest.mark.subprocess
