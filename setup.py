@@ -78,6 +78,17 @@ def of_any_clone(mode: int) -> int:
 class Wheel(bdist_wheel):
     """A wheel for any CPython of this platform: it contains a library, but no extension module."""
 
+    def finalize_options(self) -> None:
+        """Note whether the folder that is packed is one that --bdist-dir names."""
+        self.is_named = self.bdist_dir is not None
+        super().finalize_options()
+
+    def run(self) -> None:
+        """Fill an empty folder: an interrupted run leaves what it would have packed."""
+        if not self.is_named:
+            shutil.rmtree(self.bdist_dir, ignore_errors=True)
+        super().run()
+
     def get_tag(self) -> tuple[str, str, str]:
         """``py3-none-<platform>``."""
         return "py3", "none", super().get_tag()[2]

@@ -146,7 +146,8 @@ def test_a_wheel_has_nothing_of_an_earlier_build(commands: list[str], tmp_path: 
     clone(tmp_path)
     of_cuda = tmp_path / "build" / BUILT / "lltm" / "lib" / "liblltm_cuda.so"
     removed = of_cuda.parents[1] / "removed.py"
-    for path in (of_cuda, removed):
+    interrupted = tmp_path / "build" / f"bdist.{sysconfig.get_platform()}" / "wheel" / "lltm"
+    for path in (of_cuda, removed, interrupted / "removed.py"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
     run_setup(tmp_path, *commands, "bdist_wheel", "--dist-dir", "dist", SOURCE_DATE_EPOCH="")
