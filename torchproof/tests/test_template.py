@@ -53,6 +53,22 @@ def test_no_mark_of_the_template_is_left(project: Path) -> None:
         assert "[" not in path.name, path
 
 
+def test_a_build_for_the_cpu_has_no_cuda_library_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WITH_CUDA", raising=False)
+    project, built = tmp_path / SHORT, tmp_path / "built" / SHORT
+    assert init.main([str(project), "--cuda", "--defaults"]) == 0
+    built.mkdir(parents=True)
+    library, of_cuda = built / f"lib{SHORT}.so", built / f"lib{SHORT}_cuda.so"
+    for path in (library, of_cuda):  # newer than the sources, so that nothing is compiled
+        path.write_bytes(b"")
+    command = (sys.executable, "setup.py", "-q", "build_ext", "--build-lib", built.parent)
+    run(*command, cwd=project)
+    assert library.is_file()
+    assert not of_cuda.exists()
+
+
 def test_its_files_pass_the_linters_of_its_own_session(project: Path) -> None:
     run(sys.executable, "-m", "ruff", "check", ".", cwd=project)
     run(sys.executable, "-m", "ruff", "format", "--check", ".", cwd=project)
