@@ -69,6 +69,16 @@ def test_a_build_for_the_cpu_has_no_cuda_library_of_an_earlier_one(
     assert not of_cuda.exists()
 
 
+def test_its_source_distribution_has_its_tests(project: Path, tmp_path: Path) -> None:
+    clone = shutil.copytree(project, tmp_path / "clone")
+    run(sys.executable, "setup.py", "-q", "sdist", "--formats=gztar", cwd=clone)
+    (packed,) = (clone / "dist").iterdir()
+    shutil.unpack_archive(packed, tmp_path, filter="data")
+    unpacked = tmp_path / packed.name.removesuffix(".tar.gz")
+    tests = {path.name for path in (project / "tests").iterdir()}
+    assert {path.name for path in (unpacked / "tests").iterdir()} == tests
+
+
 def test_its_files_pass_the_linters_of_its_own_session(project: Path) -> None:
     run(sys.executable, "-m", "ruff", "check", ".", cwd=project)
     run(sys.executable, "-m", "ruff", "format", "--check", ".", cwd=project)
