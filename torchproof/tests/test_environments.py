@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,18 +166,24 @@ def test_without_a_gpu_a_torch_of_cuda_gets_stubs(
     assert not any("cublas" in asked for asked in installer.asked)
 
 
+def write_wheel(folder: Path, name: str) -> Path:
+    """The wheel of a package that is a module alone."""
+    wheel, metadata = folder / f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info"
+    with WheelFile(wheel, "w") as file:
+        file.writestr(f"{name}.py", "ANSWER = 42\n")
+        file.writestr(
+            f"{metadata}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        )
+        file.writestr(f"{metadata}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+    return wheel
+
+
 @pytest.mark.parametrize("name", ["uv", "pip"])
 def test_an_environment_is_made_and_filled(name: str, tmp_path: Path) -> None:
     uv = find_program("uv")
     if name == "uv" and uv is None:
         pytest.skip("not run: there is no uv on PATH")
-    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
-    with WheelFile(wheel, "w") as file:
-        file.writestr("tiny.py", "ANSWER = 42\n")
-        file.writestr(
-            "tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
-        )
-        file.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+    wheel = write_wheel(tmp_path, "tiny")
     made, filler = tmp_path / "made", environments.Installer(uv if name == "uv" else None, {})
     program = made / "bin" / "python"
     for command in (
@@ -196,19 +204,64 @@ def test_too_little_disk_is_told_before_anything_is_made(
     assert not (maker.folder / "count").exists()
 
 
-def test_pips_configuration_reaches_uv(tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(
-        "#!/bin/sh\n"
-        "echo \"global.find-links='/srv/wheels'\"\n"
-        "echo \":env:.default-timeout='180'\"\n"
-        "echo \"global.index-url='https://example.invalid/simple'\"\n"
-    )
+def configured_pip(folder: Path, *lines: str) -> Path:
+    """A Python whose pip lists this configuration."""
+    python = folder / "python"
+    python.write_text("#!/bin/sh\ncat <<'END'\n" + "".join(f"{line}\n" for line in lines) + "END\n")
     python.chmod(0o755)
+    return python
+
+
+def test_pips_configuration_reaches_uv(tmp_path: Path) -> None:
+    python = configured_pip(
+        tmp_path,
+        "global.find-links='/srv/wheels'",
+        ":env:.default-timeout='180'",
+        "global.index-url='https://example.invalid/simple'",
+    )
     assert environments.pip_settings(python) == {
         "UV_FIND_LINKS": "/srv/wheels",
         "UV_DEFAULT_INDEX": "https://example.invalid/simple",
     }
+
+
+def test_the_environment_counts_before_pips_files_and_other_commands_not_at_all(
+    tmp_path: Path,
+) -> None:
+    python = configured_pip(
+        tmp_path,
+        ":env:.index-url='https://environment.invalid/simple'",
+        "download.find-links='/srv/downloads'",
+        "global.cert='/etc/global.pem'",
+        "global.index-url='https://file.invalid/simple'",
+        "install.cert='/etc/install.pem'",
+        "wheel.index-url='https://wheel.invalid/simple'",
+    )
+    assert environments.pip_settings(python) == {
+        "SSL_CERT_FILE": "/etc/install.pem",
+        "UV_DEFAULT_INDEX": "https://environment.invalid/simple",
+    }
+
+
+@pytest.mark.parametrize("stated", [r"'\nONE\nTWO'", "'ONE TWO'"], ids=["lines", "words"])
+def test_uv_finds_the_wheels_of_every_folder_that_pip_names(tmp_path: Path, stated: str) -> None:
+    uv = find_program("uv")
+    if uv is None:
+        pytest.skip("not run: there is no uv on this machine")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_wheel(tmp_path / name, f"decay_{name}")
+        stated = stated.replace(name.upper(), str(tmp_path / name))
+    settings = environments.pip_settings(configured_pip(tmp_path, f"global.find-links={stated}"))
+    command = [uv, "pip", "install", "--no-index", "--target", tmp_path / "site"]
+    done = subprocess.run(
+        [*command, "decay_one", "decay_two"],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 uv makes one in about a second from its cache; where it is missing, venv and pip do the same work.
 """
 
+import ast
 import contextlib
 import platform
 import re
@@ -100,6 +101,8 @@ PIP_TO_UV = {
     "index-url": "UV_DEFAULT_INDEX",
     "cert": "SSL_CERT_FILE",
 }
+# Where `pip install` takes them from: a later one counts before an earlier one.
+PIP_SECTIONS = ("global", "install", ":env:")
 
 
 def pip_settings(python: Path) -> dict[str, str]:
@@ -111,12 +114,15 @@ def pip_settings(python: Path) -> dict[str, str]:
         check=False,
         timeout=60,
     )
-    settings: dict[str, str] = {}
+    stated: dict[str, dict[str, str]] = {section: {} for section in PIP_SECTIONS}
     for line in completed.stdout.splitlines():
         name, _, value = line.partition("=")
-        variable = PIP_TO_UV.get(name.rpartition(".")[2])
-        if variable:
-            settings[variable] = value.strip("'\"").replace("\n", " ")
+        section, _, key = name.rpartition(".")
+        if key in PIP_TO_UV and section in stated:
+            stated[section][PIP_TO_UV[key]] = ast.literal_eval(value)
+    settings = {name: value for section in stated.values() for name, value in section.items()}
+    if folders := settings.get("UV_FIND_LINKS"):
+        settings["UV_FIND_LINKS"] = ",".join(folders.split())
     return settings
 
 

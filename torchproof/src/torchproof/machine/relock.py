@@ -57,8 +57,9 @@ def compile_lock(torch: Torch, oldest: str, wanted: Sequence[str], output: Path)
 
 def cpu_build(version: str) -> tuple[Pin, ...]:
     """This torch's CPU build, where pip is configured with a folder that has it."""
-    folders = pip_settings(Path(sys.executable)).get("UV_FIND_LINKS", "").split()
-    wheels = [wheel for name in folders for wheel in Path(name).glob(f"torch-{version}+cpu-*.whl")]
+    stated = pip_settings(Path(sys.executable)).get("UV_FIND_LINKS", "")
+    folders = map(Path, filter(None, stated.split(",")))
+    wheels = [wheel for each in folders for wheel in each.glob(f"torch-{version}+cpu-*.whl")]
     digests = (hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
     hashes = frozenset(f"sha256:{digest}" for digest in digests)
     return (Pin(Requirement(f"torch==={version}+cpu"), hashes),) if hashes else ()
