@@ -221,6 +221,25 @@ def test_a_tree_with_changes_is_refused_before_anything_runs(
     assert "differs from its commit" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize("options", [[], ["--record"], ["--report"]], ids=" ".join)
+def test_a_damaged_record_is_named_before_anything_runs(
+    proven: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("rows were run")
+
+    proven.mkdir()
+    (proven / "another-processor.json").write_text("<<<<<<< ours\n")
+    monkeypatch.setattr(tool, "run_rows", never)
+    assert tool.main(options) == 2
+    message = " ".join(capsys.readouterr().out.split())
+    assert "another-processor.json: is no record of proofs" in message
+    assert tool.main(["--list"]) == 0
+
+
 @pytest.mark.parametrize(
     "more",
     [["--list"], ["--report"], ["--build"]],

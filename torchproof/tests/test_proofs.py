@@ -139,6 +139,18 @@ def test_a_file_that_is_no_record_is_named(root: Path, value: object) -> None:
         proofs.read_all()
 
 
+CONFLICT = "{\n<<<<<<< ours\n"
+
+
+@pytest.mark.parametrize("text", [CONFLICT, "", "null", "[" * 100_000], ids=lambda t: t[:4])
+def test_a_damaged_record_is_named_and_not_recorded_over(root: Path, text: str) -> None:
+    file = proofs.record("local", ROWS, AMX, COMMIT)
+    file.write_text(text)
+    with pytest.raises(config.ConfigError, match=r"intel-with-amx\.json: is no record of proofs"):
+        proofs.record("pr", ROWS, AMX, COMMIT)
+    assert file.read_text() == text
+
+
 def test_rows_are_recorded_one_by_one_and_a_newer_run_takes_the_place_of_an_older(
     root: Path,
 ) -> None:

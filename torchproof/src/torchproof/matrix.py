@@ -107,6 +107,8 @@ def main(argv: list[str] | None = None) -> int:
             machine = emulation.find(matrix, machine)
             placed = chosen_rows(matrix, machine, chosen)
         commit = proofs.clean_commit() if chosen.record else None
+        if not chosen.list:
+            proofs.read_all()  # what the report shows: one that is damaged must not end the run
     except (TorchproofError, OSError) as error:
         terminal.print_error(console, error)
         return 2

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import json
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from torchproof import config
 from torchproof.errors import TorchproofError
-from torchproof.files import kernels_hash, read_json, write_json
+from torchproof.files import kernels_hash, write_json
 from torchproof.machine import processor
 from torchproof.machine.processor import Processor
 from torchproof.rows.combination import Combination
@@ -105,19 +106,19 @@ def path(of: Processor) -> Path:
 
 def read(file: Path) -> Record | None:
     """A record; None where there is none."""
-    value = read_json(file)
-    if value is None:
+    if not file.is_file():
         return None
     try:
+        value = json.loads(file.read_text(encoding="utf-8"))
         tiers = {tier: proof_from_json(proof) for tier, proof in value["tiers"].items()}
         # A row of an older form has no figures.
         stated = ({"oracle": (), "speed": (), **row} for row in value.get("rows", ()))
         rows = tuple(ProvenRow(**{**row, **measured(row)}) for row in stated)
         return Record(processor.from_json(value["processor"]), value["in_use"], tiers, rows)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise config.ConfigError(
-            f"{file.name}: is no record of proofs ({error!r}); make it with "
-            "`torchproof run --record`"
+            f"{file.name}: is no record of proofs ({error!r}): resolve the merge that it is in, "
+            "restore it, or remove it and make it with `torchproof run --record`"
         ) from error
 
 
