@@ -242,7 +242,7 @@ def test_a_damaged_record_is_named_before_anything_runs(
 
 @pytest.mark.parametrize(
     "more",
-    [["--list"], ["--report"], ["--build"]],
+    [["--list"], ["--report"], ["--build"], ["--check"], ["--write"]],
     ids=" ".join,
 )
 def test_only_a_run_is_recorded(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,6 +250,13 @@ def test_only_a_run_is_recorded(more: list[str], capsys: pytest.CaptureFixture[s
         tool.main(["--record", *more])
     assert ended.value.code == 2
     assert "--record" in capsys.readouterr().err
+
+
+def test_one_thing_is_done_instead_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        tool.main(["--check", "--write"])
+    assert ended.value.code == 2
+    assert "--write: not allowed with argument --check" in capsys.readouterr().err
 
 
 def test_a_list_says_once_what_is_missing_for_how_many_rows(

@@ -30,6 +30,8 @@ from torchproof.rows.results import FAILED, NOT_RUN, Result, kept
 from torchproof.rows.scheduler import build, run, tools
 
 BUILD = config.ROOT / "build" / "matrix"
+# What does something else than to run rows.
+ONLY = ("check", "write", "list", "build", "report")
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -44,19 +46,20 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="KEY=VALUE,...",
         help="only rows with these values: torch=2.15,python=3.12; a key given twice means either",
     )
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--check", action="store_true", help="only check matrix.toml and what is made from it"
     )
-    parser.add_argument(
+    instead.add_argument(
         "--write", action="store_true", help="only write what is made from it and the records"
     )
-    parser.add_argument("--list", action="store_true", help="only list the rows")
-    parser.add_argument("--build", action="store_true", help="only build the rows' wheels")
-    parser.add_argument(
-        "--prebuilt", action="store_true", help="build nothing: a row whose wheel is missing fails"
+    instead.add_argument("--list", action="store_true", help="only list the rows")
+    instead.add_argument("--build", action="store_true", help="only build the rows' wheels")
+    instead.add_argument(
+        "--report", action="store_true", help="run nothing: report what earlier runs have kept"
     )
     parser.add_argument(
-        "--report", action="store_true", help="run nothing: report what earlier runs have kept"
+        "--prebuilt", action="store_true", help="build nothing: a row whose wheel is missing fails"
     )
     parser.add_argument(
         "--strict", action="store_true", help="a row that was not run counts as failed"
@@ -81,8 +84,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     chosen.select = [each for each in chosen.select or () if each]
     if chosen.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {chosen.jobs}")
-    if chosen.record and (chosen.build or chosen.report or chosen.list):
-        parser.error("--record takes a run: leave --build, --report and --list out")
+    others = [mode for mode in ONLY if getattr(chosen, mode)]
+    if chosen.record and others:
+        parser.error(f"--record takes a run: leave --{others[0]} out")
     return chosen
 
 
