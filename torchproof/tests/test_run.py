@@ -156,6 +156,21 @@ def test_a_row_whose_tests_import_the_wheel_does_not_name_the_sources(
     assert found["status"] == ("failed" if "False" in code else "passed"), found["reason"]
 
 
+@pytest.mark.parametrize(
+    "variable",
+    ["PYTEST_ADDOPTS=-k it", "PYTEST_PLUGINS=absent", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1"],
+)
+def test_a_row_runs_its_whole_suite_whatever_the_shell_tells_pytest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    project = project_with_test(tmp_path, "def test_another(): pass")
+    monkeypatch.setenv(*variable.split("=", 1))
+    finish(tmp_path, project=project, tests={NATIVE: "real"})
+    found = rows(tmp_path)[NATIVE]
+    assert found["status"] == "passed", found["reason"]
+    assert found["tests"]["passed"] == 2
+
+
 CONFIGURED = """
 from pathlib import Path
 

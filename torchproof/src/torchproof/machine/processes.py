@@ -17,6 +17,13 @@ SUPERVISE = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervise
 # How installers, compilers and Python begin the line that says why they failed.
 REASON = re.compile(r"^(error|cause):|: (fatal )?error: |^\w*Error: ", re.IGNORECASE)
 
+PYTEST_VARIABLES = (
+    "PYTEST_ADDOPTS",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
+    "PYTEST_PLUGINS",
+    "PYTEST_XDIST_",
+)
+
 
 class Stopped(Exception):  # not an error: the user pressed Ctrl-C
     """The run is being stopped; nothing more is started."""
@@ -102,11 +109,12 @@ def run_here(
 
 
 def inherited() -> dict[str, str]:
-    """The environment without the mark of a pytest worker: pytest-benchmark times nothing in one.
+    """The environment without what would change a pytest that the tool starts.
 
-    Where the tool runs inside a test of pytest-xdist, its own pytest is not that worker.
+    It runs what matrix.toml says, whatever a shell adds, and is no worker of a pytest-xdist that
+    runs the tool: pytest-benchmark times nothing in one.
     """
-    return {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST_")}
+    return {k: v for k, v in os.environ.items() if not k.startswith(PYTEST_VARIABLES)}
 
 
 class Processes:
