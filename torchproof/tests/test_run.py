@@ -123,6 +123,35 @@ def test_a_broken_row_is_told_and_the_others_pass(
     assert {row["status"] for name, row in found.items() if name != NATIVE} == {"passed"}
 
 
+def load(folder: Path, package: str) -> dict[str, Any]:
+    """The row of a project whose package is this code, imported by a real Python."""
+    project = folder / "project"
+    shutil.copytree(ROOT, project)
+    (project / "decay" / "__init__.py").write_text(package)
+    matrix = project / "matrix.toml"
+    lines = matrix.read_text(encoding="utf-8").splitlines(keepends=True)
+    matrix.write_text("".join(line for line in lines if "instruction_set" not in line))
+    finish(folder, project=project, load={NATIVE: "real"})
+    return rows(folder)[NATIVE]
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["print('{')", "print('no end of line', end='')", r"import os; os.write(1, b'gr\xfc\xdf')"],
+)
+def test_a_package_may_print_as_it_is_imported(tmp_path: Path, package: str) -> None:
+    found = load(tmp_path, package)
+    assert found["status"] == "passed", found["reason"]
+    assert found["processor"]["name"]
+    assert set(found["in_use"]) >= {"ATen", "oneDNN"}
+
+
+def test_an_import_that_ends_python_is_told(tmp_path: Path) -> None:
+    found = load(tmp_path, "import os; os._exit(0)")
+    assert found["status"] == "failed"
+    assert found["reason"].startswith("load: import decay: ended Python, exit status 0")
+
+
 def project_with_test(folder: Path, code: str) -> Path:
     """A project with a test that a row of it really runs, beside the package's sources."""
     project = folder / "project"

@@ -56,10 +56,13 @@ def build() -> None:
 def load() -> None:
     """Report a processor whose libraries do as the environment says, unless told otherwise."""
     happening = told("load")
+    if happening == "real":
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     obey(happening)
     held = os.environ.get("ATEN_CPU_CAPABILITY", "avx512")
     in_use = {"decay": held, "ATen": "avx512" if happening == "escape" else held, "MKL": "AVX-512"}
-    print(json.dumps({"processor": ZEN4.to_json(), "in_use": in_use}))
+    report = Path(os.environ["TORCHPROOF_LOAD_JSON"])
+    report.write_text(json.dumps({"processor": ZEN4.to_json(), "in_use": in_use}))
 
 
 def test() -> None:

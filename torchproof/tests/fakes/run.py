@@ -32,6 +32,7 @@ from torchproof import config, terminal
 
 EMULATOR = "qemu-user 1.0"
 STANDIN = Path(__file__).with_name("python.py")
+SOURCE = config.ROOT / "decay" / "__init__.py"
 MATRIX = """
 stable = { target = "2.10", headers = "2.13" }
 torch = [ { version = "2.13.0", pythons = ["3.11"], cxx = 20, cuda = "13.0" } ]
@@ -65,7 +66,7 @@ LEVEL_ROW = (
 
 
 class Installer:
-    """Installs an empty package."""
+    """Installs the package as the project has it."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -73,7 +74,7 @@ class Installer:
 
     def install(self, program: Path, *arguments: str) -> list[str]:
         package = Path(arguments[arguments.index("--target") + 1], "decay")
-        return ["sh", "-c", f"mkdir -p '{package}' && touch '{package}/__init__.py'"]
+        return ["sh", "-c", f"mkdir -p '{package}' && cp '{SOURCE}' '{package}'"]
 
 
 @dataclass

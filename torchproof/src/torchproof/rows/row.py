@@ -20,7 +20,7 @@ from torchproof.audit.policy import Binding, Policy, default_policy
 from torchproof.audit.system_libraries import system_ceilings
 from torchproof.config import ROOT, Matrix, project, series
 from torchproof.errors import TorchproofError, explain_error
-from torchproof.files import source_hash, text_hash
+from torchproof.files import read_json, source_hash, text_hash
 from torchproof.machine import levels, lockfiles, processor
 from torchproof.machine.environments import KEEP_BYTECODE, Environment, Maker
 from torchproof.machine.inventory import CompilerFound
@@ -60,8 +60,10 @@ if __name__ == "__main__":
     import json, os, torch
     import NAME
     libc = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform == "linux" else None
-    libraries = {**OWN, **in_use()}
-    print(json.dumps({"processor": read().to_json(), "in_use": libraries, "libc": libc}))
+    found = {"processor": read().to_json(), "in_use": {**OWN, **in_use()}, "libc": libc}
+    # A file: what is imported may print anything.
+    with open(os.environ["TORCHPROOF_LOAD_JSON"], "w", encoding="utf-8") as file:
+        json.dump(found, file)
 """
 
 
@@ -283,11 +285,14 @@ class RowRun:
             probe = PROBE.replace("NAME", name).replace("OWN", own)
             program = Path(processor.__file__).read_text(encoding="utf-8") + probe
             limit = self._limit(LOAD_LIMIT_S)
-            ended = self._run([environment.program, "-c", program], limit, self._site())
-            if not ended.ok:
-                raise RowFailed(f"import {name}: {self._explain(ended, limit)}")
-            lines = self._log("load").read_text(encoding="utf-8").splitlines()
-            self._set(**json.loads(next(line for line in lines if line.startswith("{"))))
+            report = self.work / "load.json"
+            env = {**self._site(), "TORCHPROOF_LOAD_JSON": str(report)}
+            ended = self._run([environment.program, "-c", program], limit, env)
+            found = read_json(report)
+            if not ended.ok or found is None:
+                early = "ended Python, " if ended.ok else ""
+                raise RowFailed(f"import {name}: {early}{self._explain(ended, limit)}")
+            self._set(**found)
             self._check_level()
 
     def _check_level(self) -> None:
