@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,21 @@ def test_a_build_sees_what_its_wheel_is_made_of(tmp_path: Path) -> None:
     assert {Path("README.md"), Path("csrc/decay.cpp"), Path("decay/_version.py")} <= found
     assert not any(path.parts[0] in {"tests", "recipe"} for path in found)
     assert Path("decay/lib") not in found
+
+
+def test_a_build_is_spared_links_that_lead_nowhere_and_pipes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheel_builder, "ROOT", tmp_path)
+    source = tmp_path / "decay"
+    source.mkdir()
+    (source / "decay.cpp").touch()
+    (source / "decay.h").symlink_to(source / "decay.cpp")
+    (source / "data").symlink_to("/nowhere")
+    os.mkfifo(source / "pipe")
+    shutil.copytree(tmp_path, tmp_path / "copy", ignore=wheel_builder.left_out)
+    copied = {path.name for path in (tmp_path / "copy" / "decay").iterdir()}
+    assert copied == {"decay.cpp", "decay.h"}
 
 
 @pytest.mark.parametrize("any_python", [True, False])

@@ -83,6 +83,8 @@ def left_out(folder: str, names: list[str]) -> set[str]:
     """What a build must not see: results, caches, history, and what no wheel is made of."""
     here = Path(folder)
     out = set(LEFT_OUT(folder, names))
+    # Links that lead nowhere, pipes and sockets.
+    out |= {name for name in names if not ((here / name).is_file() or (here / name).is_dir())}
     out |= {name for name in names if (here / name).relative_to(ROOT).as_posix() in _generated()}
     if here == ROOT:
         sources = {Path(name).parts[0] for name in project().sources}
