@@ -150,3 +150,10 @@ def test_a_change_of_any_source_changes_the_hash(
     renamed = files.source_hash("csrc")
     (tmp_path / "csrc" / "b.cpp").write_text("2")
     assert len({first, renamed, files.source_hash("csrc")}) == 3
+
+
+def test_a_hash_is_also_of_tests_outside_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("one")
+    first = files.source_hash(str(tmp_path))
+    (tmp_path / "test_it.py").write_text("two")
+    assert files.source_hash(str(tmp_path)) != first

@@ -112,6 +112,17 @@ def test_a_suite_without_time_is_caught(minutes: int) -> None:
     assert broken_by(text) == [(line, "minutes")]
 
 
+@pytest.mark.parametrize("path", [".", "decay/..", "..", "../common", "/srv/common"])
+def test_sources_that_are_not_below_the_root_are_caught(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    changed = dataclasses.replace(config.project(), sources=("csrc", path))
+    monkeypatch.setattr(row_rules, "project", lambda: changed)
+    (found,) = [each for each in violations(config.load()) if each.rule == "sources"]
+    assert TEXT.splitlines()[found.line - 1].startswith("sources = ")
+    assert f"project.sources: {path} is not below the project's root" in str(found)
+
+
 @pytest.mark.parametrize("name", ["", "my ext", "../x", "torch-scatter", "1st", "class"])
 def test_a_project_whose_name_cannot_be_imported_is_caught(
     monkeypatch: pytest.MonkeyPatch, name: str

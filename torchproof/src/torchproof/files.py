@@ -115,7 +115,8 @@ def _hash(folder: Path, names: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for name in names:
         for file in _files(folder / name):
-            digest.update(f"{file.relative_to(folder)}\0{sha256(file)}\n".encode())
+            # Tests may be outside of the project.
+            digest.update(f"{os.path.relpath(file, folder)}\0{sha256(file)}\n".encode())
     return digest.hexdigest()
 
 

@@ -1,9 +1,11 @@
 """What a row may not claim. Each rule is one function; `torchproof check` runs them all."""
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from keyword import iskeyword
+from pathlib import Path
 
 from torchproof.config import (
     HOST,
@@ -88,6 +90,14 @@ def paths(matrix: Matrix) -> Iterator[Violation]:
         for path in named:
             if wrong := _absence(path):
                 yield _of_project(key, "paths", f"{path} {wrong}")
+
+
+def sources(_: Matrix) -> Iterator[Violation]:
+    """What a wheel is made of is below the root, of which a build gets a copy."""
+    for path in project().sources:
+        if Path(os.path.normpath(path)).parts[:1] in {(), ("/",), ("..",)}:
+            message = f"{path} is not below the project's root: name files and folders of the wheel"
+            yield _of_project("sources", "sources", message)
 
 
 def _absence(path: str) -> str:
@@ -274,6 +284,7 @@ def violations(matrix: Matrix) -> tuple[Violation, ...]:
                     found += rule(matrix, row)
         found += some_row(matrix)
         found += paths(matrix)
+        found += sources(matrix)
         found += project_name(matrix)
         found += minutes(matrix)
         found += level_variables(matrix)
