@@ -174,6 +174,20 @@ def test_a_row_whose_tests_import_the_sources_fails(tmp_path: Path, code: str) -
     assert "--import-mode=importlib" in reason
 
 
+def test_a_row_whose_pytest_is_configured_to_import_the_sources_fails(tmp_path: Path) -> None:
+    project = project_with_test(tmp_path, "import decay")
+    (project / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    finish(tmp_path, project=project, tests={NATIVE: "real"})
+    reason = rows(tmp_path)[NATIVE]["reason"]
+    assert "--override-ini=pythonpath=" in reason
+    # As a suite's `arguments` would say it.
+    (project / "pytest.ini").write_text(
+        "[pytest]\npythonpath = .\naddopts = --override-ini=pythonpath= --import-mode=importlib\n"
+    )
+    finish(tmp_path, project=project, tests={NATIVE: "real"})
+    assert rows(tmp_path)[NATIVE]["status"] == "passed"
+
+
 @pytest.mark.parametrize("code", ["import decay", "import decay; assert False", ""])
 def test_a_row_whose_tests_import_the_wheel_does_not_name_the_sources(
     tmp_path: Path, code: str

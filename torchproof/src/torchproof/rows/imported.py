@@ -34,5 +34,6 @@ class ImportCheck:
         return (
             f"{self.installed.name} was imported from {note.read_text(encoding='utf-8')}, not from "
             f"the installed wheel in {self.installed}: add --import-mode=importlib to `arguments` "
-            "of the suite, or move the package's folder below src"
+            "of the suite, or move the package's folder below src; where pytest's `pythonpath` "
+            "names it, add --override-ini=pythonpath= to them, too"
         )
