@@ -23,6 +23,8 @@ from torchproof.machine.environments import (
 from torchproof.machine.inventory import Interpreter
 from torchproof.machine.lockfiles import Lock, parse
 from torchproof.machine.processes import Processes, reason_in
+from torchproof.report import page
+from torchproof.report.page import sample
 from wheel.wheelfile import WheelFile
 
 from torchproof import config
@@ -308,3 +310,29 @@ def test_a_log_gives_the_reason_of_a_failure(tmp_path: Path, line: str) -> None:
     log = tmp_path / "build.log"
     log.write_text(f"$ before\nerror: old\n$ python -m build\nbegin\n{line}\nERROR Backend\n")
     assert reason_in(log) == f", {line}; see build.log"
+
+
+def larger_than_memory(log: Path, end: bytes) -> None:
+    """A log of terabytes, of which the file system keeps nothing but the end."""
+    with log.open("wb") as file:
+        try:
+            file.truncate(1 << 42)
+        except OSError as error:
+            pytest.skip(f"not run: this file system has no such file: {error}")
+        file.seek(0, os.SEEK_END)
+        file.write(end)
+
+
+def test_a_log_larger_than_memory_gives_the_reason_and_is_shown(tmp_path: Path) -> None:
+    larger_than_memory(tmp_path / "tests.log", b"\nerror: no GPU\n")
+    assert reason_in(tmp_path / "tests.log") == ", error: no GPU; see tests.log"
+    result = dataclasses.replace(sample.row("2.13.0", "3.11"), logs={"tests": "tests.log"})
+    (shown,) = page.logs(tmp_path, result)
+    assert shown.tail.endswith("error: no GPU")
+    assert len(shown.tail) <= page.LOG_CHARACTERS
+
+
+def test_a_reason_is_of_a_readable_length(tmp_path: Path) -> None:
+    log = tmp_path / "tests.log"
+    log.write_text("$ pytest\n" + "x" * 100_000)
+    assert len(reason_in(log)) < 400

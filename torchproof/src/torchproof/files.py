@@ -46,6 +46,13 @@ def read_json(path: Path) -> Any:
         return None
 
 
+def read_end(path: Path, most: int) -> bytes:
+    """The last bytes of a file, which may be larger than memory: tests print what they like."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+        return file.read()
+
+
 @contextmanager
 def replaced(folder: Path) -> Iterator[None]:
     """Replace a folder by what is made of it inside; what was there comes back if that fails.

@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from torchproof.files import read_end
+
 # As few modules of Python as it needs, so that it starts in some 20 ms.
 SUPERVISE = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervise.py")))
 # How installers, compilers and Python begin the line that says why they failed.
 REASON = re.compile(r"^(error|cause):|: (fatal )?error: |^\w*Error: ", re.IGNORECASE)
 
+# Where that line is looked for, and how much of it is shown.
+LOG_END = 1 << 20
+LINE = 300
 PYTEST_VARIABLES = (
     "PYTEST_ADDOPTS",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
@@ -169,8 +174,8 @@ class Processes:
 
 def reason_in(log: Path) -> str:
     """What the last command of a log gave as its error, else its last line."""
-    text = log.read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")[2]
+    text = read_end(log, LOG_END).decode(errors="replace").rpartition("\n$ ")[2]
     _, *lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     errors = [line for line in lines if REASON.search(line)]
     chosen = errors[:2] or lines[-1:]
-    return "".join(f", {line}" for line in chosen) + f"; see {log.name}"
+    return "".join(f", {line[:LINE]}" for line in chosen) + f"; see {log.name}"

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import mmap
 import os
 import re
 import shutil
@@ -52,7 +53,7 @@ SIGNALS = {
     "Illegal instruction": "SIGILL",
     "Bus error": "SIGBUS",
 }
-FATAL = re.compile(f"Fatal Python error: ({'|'.join(SIGNALS)})")
+FATAL = re.compile(f"Fatal Python error: ({'|'.join(SIGNALS)})".encode())
 
 # What shows that the extension loads, and what each library then uses of the processor.
 PROBE = """
@@ -93,6 +94,16 @@ class Tools:
     def rows(self) -> Path:
         """A JSON file a row: what `--resume` reads."""
         return self.folder / "rows"
+
+
+def crash_in(log: Path) -> str:
+    """The signal that ended a test worker, by pytest's log; empty where none did."""
+    with (
+        log.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,  # it may be of gigabytes
+    ):
+        found = FATAL.search(text)
+        return SIGNALS[found[1].decode()] if found else ""
 
 
 def policy_of(matrix: Matrix, row: Row, torch: str) -> Policy:
@@ -326,8 +337,8 @@ class RowRun:
         self.tools.progress.share(self.placed.row.id, percent)
 
     def _explain_tests(self, ended: CompletedCommand, limit: float) -> str:
-        crash = FATAL.search(self._log("tests").read_text(encoding="utf-8", errors="replace"))
-        signal = f"a test ended its process with {SIGNALS[crash.group(1)]}; " if crash else ""
+        crash = crash_in(self._log("tests"))
+        signal = f"a test ended its process with {crash}; " if crash else ""
         tests = self.result.tests
         if tests and tests.failed and not ended.timed_out:
             return f"{signal}{tests.failed} failed, first {tests.failures[0]}"

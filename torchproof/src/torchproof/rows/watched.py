@@ -1,11 +1,12 @@
 """How far a row's tests are, from the log that pytest writes."""
 
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from torchproof.files import read_end
 
 # At the end of pytest's lines: "[ 43%]".
 SHARE = re.compile(rb"\[ *(\d+)%\]")
@@ -36,10 +37,7 @@ def watched(log: Path, tell: Callable[[int], None], *, every: float = 5.0) -> It
 
 def _share_in(log: Path) -> int:
     try:
-        with log.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - TAIL_BYTES))
-            shares = SHARE.findall(file.read())
+        shares = SHARE.findall(read_end(log, TAIL_BYTES))
     except OSError:  # what became of the log is for the row to say
         return 0
     return int(shares[-1]) if shares else 0

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from torchproof.config import HOME, HOST, load, number, project
-from torchproof.files import read_sealed
+from torchproof.files import read_end, read_sealed
 from torchproof.report import campaigns
 from torchproof.report.page import plots
 from torchproof.report.page.processors import processors, title
@@ -43,8 +43,10 @@ def logs(folder: Path, result: Result) -> list[Log]:
     for phase in PHASES:
         if phase in result.logs:
             path = folder / result.logs[phase]
-            text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-            tail = "\n".join(text.splitlines()[-LOG_LINES:])[-LOG_CHARACTERS:]
+            # A character has four bytes at most.
+            end = read_end(path, 4 * LOG_CHARACTERS) if path.is_file() else b""
+            lines = end.decode(errors="replace").splitlines()[-LOG_LINES:]
+            tail = "\n".join(lines)[-LOG_CHARACTERS:]
             found.append(Log(phase, result.logs[phase], tail))
     return found
 
