@@ -122,6 +122,8 @@ def try_it(prober: Prober, environment: Environment, path: Path, **how: Any) -> 
     ("code", "outcome", "message"),
     [
         ("", IMPORTS, ""),
+        ("print('no end of line', end='')", IMPORTS, ""),
+        ("import os; os.write(1, b'gr\\xfc\\xdf {')", IMPORTS, ""),
         ("raise ImportError('undefined symbol: x')", REFUSES, "ImportError: undefined symbol: x"),
         ("raise RuntimeError('made for CUDA 13')", REFUSES, "RuntimeError: made for CUDA 13"),
         ("raise SystemExit(3)", REFUSES, "SystemExit: 3"),

@@ -2,8 +2,9 @@
 
 The JSON is an object: `libraries`, a list of paths, each of which the loader is given and
 `by_loader`, a program, then uses; `package`, a program that imports it, and `smoke`, one that uses
-it. Each is tried in a fork of this process, which has imported torch and nothing else. The last
-line on standard output is JSON: a list of outcome and message a library, and those of the package.
+it; `report`, the file to write, as what is imported may print anything. Each is tried in a fork of
+this process, which has imported torch and nothing else. The report is JSON: a list of outcome and
+message a library, and those of the package.
 """
 
 import json
@@ -12,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -86,4 +88,4 @@ if __name__ == "__main__":
         ],
         "package": in_a_fork(partial(import_and_use, given["package"], given["smoke"])),
     }
-    print(json.dumps(found))
+    Path(given["report"]).write_text(json.dumps(found), encoding="utf-8")

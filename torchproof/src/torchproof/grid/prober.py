@@ -83,8 +83,11 @@ class Prober:
             return everything(NOT_RUN, installed.failure)
         wheel, site = installed.wheel, installed.site
         log = self._log(f"{wheel.name}-in-torch{torch}")
-        log.unlink(missing_ok=True)
+        report = log.with_suffix(".json")
+        for old in (log, report):
+            old.unlink(missing_ok=True)
         work = {
+            "report": str(report),
             "libraries": [str(_path(site, name)) for name in names],
             "by_loader": wheel.by_loader,
             "package": wheel.package,
@@ -99,11 +102,11 @@ class Prober:
         )
         if not ended.ok:  # torch itself, or the limit
             return everything(ABORTS, f"{ended.explain(LIMIT_S)}; see {log}")
-        last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1]
+        text = report.read_text(encoding="utf-8")
         # A page of it says the same on every machine.
         for place in (site, environment.path):
-            last = last.replace(f"{place}/", "")
-        found: dict[str, Any] = json.loads(last)
+            text = text.replace(f"{place}/", "")
+        found: dict[str, Any] = json.loads(text)
         return found
 
     def _log(self, name: str) -> Path:
