@@ -292,6 +292,15 @@ def test_a_guarded_package_refuses_clearly(message: str) -> None:
     assert not PackageTrial(FAILS, "", REFUSES, message, guarded=True).as_predicted
 
 
+@pytest.mark.parametrize("name", ["grid.json", "grid.svg", "grid"])
+def test_a_page_has_a_name_apart_from_its_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["decay.whl", "--write", str(tmp_path / name)])
+    assert f"a name that ends in .md, got {tmp_path / name}" in capsys.readouterr().err
+
+
 def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damaged = tmp_path / "decay-1-py3-none-any.whl"
     damaged.write_text("no zip")

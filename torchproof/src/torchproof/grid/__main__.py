@@ -56,7 +56,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--smoke", metavar="PROGRAM", default="", help="run after the import")
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="write a page with its data")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.write and options.write.suffix != ".md":
+        parser.error(f"--write takes a name that ends in .md, got {options.write}")
+    return options
 
 
 @dataclass
