@@ -112,3 +112,15 @@ def test_a_reader_that_ends_first_is_no_error(arguments: list[str]) -> None:
     os.close(writing)
     assert done.stderr == ""
     assert done.returncode not in (0, 2)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])
+def test_a_report_is_printed_in_any_locale(encoding: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "torchproof", "report"],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert ("\u2014" if encoding == "utf-8" else r"\u2014") in done.stdout.decode(encoding)

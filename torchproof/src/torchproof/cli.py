@@ -4,6 +4,7 @@ from torchproof.interrupts import INTERRUPTED  # noqa: F401 - before what is slo
 
 # isort: split
 import importlib
+import io
 import os
 import signal
 import sys
@@ -105,6 +106,9 @@ def command(argv: list[str]) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command, which ends without a word where its reader has: `torchproof list | head`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A locale may lack a character of a table: not a reason to lose the report of a run.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = command(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
