@@ -223,6 +223,9 @@ def test_a_checkout_is_its_own_repository(repository: Path) -> None:
         (["--name", "Bad-Name"], "must be 2 to 24 lower-case letters"),
         (["--name", "torch"], "not a name that the project uses itself"),
         *((["--name", name], "nor a keyword") for name in ("class", "json", "print", "numpy")),
+        (["--name", "ext_"], "the first a letter, the last no underscore"),
+        (["--name", "sparse"], "nor a namespace of torch's operators"),
+        (["--name", "3d"], ", got '3d'"),
         (["--author", "two\nlines"], "must be one line"),
         (["--author", "one\n"], "must be one line"),
         (["--ref", "nope"], "--ref nope is of a repository: name it with --template"),
@@ -260,6 +263,14 @@ def test_an_answer_is_a_text_of_python(tmp_path: Path, text: str) -> None:
         )
         assert ast.literal_eval(value) == text
     run(sys.executable, "-m", "ruff", "format", "--check", ".", cwd=folder)
+
+
+def test_what_is_to_be_typed_next_is_quoted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my extension"
+    assert init.main([str(folder), "--defaults"]) == 0
+    assert f"  cd '{folder}' && git init" in capsys.readouterr().out
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

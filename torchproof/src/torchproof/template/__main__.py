@@ -1,6 +1,7 @@
 """`torchproof init DIR`: a new extension project whose matrix and tests pass at once."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -62,7 +63,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"init: {error}", file=sys.stderr)
         return BAD_INPUT
     print(f"made {chosen.folder}; go on with\n")
-    print(f"  cd {chosen.folder} && git init && git add . && git commit -m 'Start'")
+    folder = shlex.quote(str(chosen.folder))
+    print(f"  cd {folder} && git init && git add . && git commit -m 'Start'")
     print("  nox -s tests\n  nox -s matrix\n")
     if can_update:
         print("and later `copier update`, for what the template has learned since")
