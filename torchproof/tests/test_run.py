@@ -123,6 +123,17 @@ def test_a_broken_row_is_told_and_the_others_pass(
     assert {row["status"] for name, row in found.items() if name != NATIVE} == {"passed"}
 
 
+def test_a_run_leaves_nothing_that_git_would_add(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(ROOT, project)
+    git = ("git", "-C", str(project), "-c", "user.name=t", "-c", "user.email=t@t")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "Start"]):
+        subprocess.run([*git, *command], check=True)
+    status, output = finish(project / "build" / "matrix", project=project)
+    assert status == 0, output
+    assert subprocess.check_output([*git, "status", "--porcelain"], text=True) == ""
+
+
 def load(folder: Path, package: str) -> dict[str, Any]:
     """The row of a project whose package is this code, imported by a real Python."""
     project = folder / "project"

@@ -29,4 +29,6 @@ def held(folder: Path) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
+        # The tree of a project that does not ignore it stays as it was committed, to be recorded.
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         yield
