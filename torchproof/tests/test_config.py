@@ -44,6 +44,17 @@ def test_each_table_knows_its_line() -> None:
         ('torch_below = "3"', "torch_below = 3", "torch_below must be a str, got int 3"),
         ("[conda]", "[konda]", "unknown table 'konda'; the tables are audit, compilers, conda"),
         ("rows = [", "foo=1\nrows = [", "unknown table 'foo'; the tables are audit"),
+        (
+            '{ version = "12.6"',
+            '{ gxx = 13, clangxx = 18, version = "12.6+x"',
+            r"version must be numbers with points, such as 2\.13\.0, got '12\.6\+x'",
+        ),
+        (
+            "cuda = [\n",
+            'torch = [ { version = "2.16.0rc1", pythons = "3.11", cxx = 20, cuda = "13.2" } ]\n'
+            "cuda = [\n",
+            r"version must be numbers with points, such as 2\.13\.0, got '2\.16\.0rc1'",
+        ),
         ('target = "2.10"', 'target = "x"', "stable.target: 'x' is no version: expected numbers"),
         ('target = "2.10"', 'target = "9.10"', "stable.target: there is no torch 9.10 or newer; "),
         (
@@ -57,7 +68,16 @@ def test_a_wrong_table_is_named_with_its_line(old: str, new: str, message: str) 
     wrong = TEXT.replace(old, new, 1)
     with pytest.raises(config.ConfigError, match=message) as error:
         config.loads(wrong)
-    assert str(error.value).startswith(f"line {line_of(wrong, new.strip().splitlines()[0])}:")
+    changed = next(line for line in new.splitlines() if line and line not in TEXT.splitlines())
+    assert str(error.value).startswith(f"line {line_of(wrong, changed)}:")
+
+
+@pytest.mark.parametrize("text", [r"'#1 [{'", r'"\"[{ #1"', "'\"'", r'"\\"'])
+def test_a_string_of_any_kind_may_have_any_character(text: str) -> None:
+    suites = f'suites = [ {{ name = {text}, paths = "tests" }} ]\n'
+    matrix = config.loads(f'{suites}levels = [ {{ name = "a", hidden = [] }} ]\n')
+    assert [suite.line for suite in matrix.suites] == [1]
+    assert [level.line for level in matrix.levels] == [2]
 
 
 @pytest.mark.parametrize("end", ["\n", " "])

@@ -16,7 +16,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-STRING_OR_COMMENT = re.compile(r'"[^"]*"|#.*')
+STRING_OR_COMMENT = re.compile(r""""(?:\\.|[^"\\])*"|'[^']*'|#.*""")
 SECTION = re.compile(r"\s*\[\[?[\w.-]+\]\]?\s*")
 Table = TypeVar("Table")
 

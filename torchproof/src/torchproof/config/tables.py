@@ -2,12 +2,20 @@
 
 from dataclasses import dataclass
 
-from torchproof.config.versions import number, series
+from torchproof.config.versions import is_version, number, series
+from torchproof.errors import WrongKeyError
 
 # The platform of a row that names none.
 HOME = "linux-x86_64"
 # The level and the system of a row that names none: all that the processor has, and this system.
 HOST = "host"
+
+
+def _check_version(version: str) -> None:
+    """A release is named by numbers alone: rows run on released ones."""
+    if not is_version(version):
+        problem = f"must be numbers with points, such as 2.13.0, got {version!r}"
+        raise WrongKeyError("version", problem)
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,9 @@ class Torch:
     cuda: str
     line: int
     freethreaded: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_version(self.version)
 
     @property
     def every_python(self) -> tuple[str, ...]:
@@ -64,6 +75,9 @@ class Cuda:
     clangxx: int
     architectures: tuple[str, ...]
     line: int
+
+    def __post_init__(self) -> None:
+        _check_version(self.version)
 
 
 @dataclass(frozen=True)
