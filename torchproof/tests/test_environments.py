@@ -303,6 +303,7 @@ def test_a_group_that_is_not_there_is_named(stated: Callable[..., tuple[str, ...
         "csrc/decay.cpp:3:1: error: expected initializer",
         "fatal.cpp:1:10: fatal error: gone.h: No such file or directory",
         "RuntimeError: The detected CUDA version mismatches",
+        "scikit_build_core.errors.CMakeNotFoundError: Could not find CMake with version >=3.18",
         "error: subprocess-exited-with-error",
     ],
 )

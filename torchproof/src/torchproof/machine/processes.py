@@ -17,7 +17,7 @@ from torchproof.files import read_end
 # As few modules of Python as it needs, so that it starts in some 20 ms.
 SUPERVISE = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervise.py")))
 # How installers, compilers and Python begin the line that says why they failed.
-REASON = re.compile(r"^(error|cause):|: (fatal )?error: |^\w*Error: ", re.IGNORECASE)
+REASON = re.compile(r"^(error|cause):|: (fatal )?error: |^[\w.]*Error: ", re.IGNORECASE)
 
 # Where that line is looked for, and how much of it is shown.
 LOG_END = 1 << 20
