@@ -103,6 +103,46 @@ def test_the_readmes_project_needs_nothing_else_to_be_checked(tmp_path: Path) ->
         assert (done.returncode, done.stderr) == (0, "")
 
 
+CHECKABLE = """
+suites = [ { name = "a", paths = "tests" } ]
+tiers = [ { name = "a" } ]
+rows = [
+  { tier="a", torch="2.13", python="3.12", binding="native", compiler="default", suite="a" },
+]
+[project]
+name = "decay"
+sources = "csrc"
+kernels = "csrc"
+tests = "tests"
+smoke = "tests"
+"""
+
+
+def checkable(folder: Path) -> None:
+    """A project that breaks no rule, and has no README."""
+    write(folder, CHECKABLE)
+    for name in ("csrc", "tests"):
+        (folder / name).mkdir()
+
+
+def test_a_readme_may_have_comments_of_its_own(tmp_path: Path) -> None:
+    checkable(tmp_path)
+    text = "# Decay\n<!-- start -->\nWhat docs/index.md includes.\n<!-- end -->\n"
+    (tmp_path / "README.md").write_text(text)
+    for command in ("--write", "check"):
+        done = run(tmp_path, command)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "README.md").read_text() == text
+
+
+def test_a_readme_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    checkable(tmp_path)
+    (tmp_path / "README.md").write_bytes(b"# D\xe9cay\n")
+    done = run(tmp_path, "check")
+    assert done.returncode == 2
+    assert f"{tmp_path / 'README.md'}: not UTF-8 at line 1" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "missing"),
     [

@@ -180,20 +180,19 @@ def render(matrix: Matrix, records: Sequence[Record], text: str) -> str:
 
 
 def has_tables() -> bool:
-    """Whether the project's README has a mark of the tables."""
-    text = PATH.read_text(encoding="utf-8") if PATH.is_file() else ""
-    return BEGIN in text or END in text
+    """Whether the project's README has the mark of the tables; their end is anybody's comment."""
+    return PATH.is_file() and BEGIN in config.read_text(PATH)
 
 
 def write() -> None:
     """Write the committed README."""
-    text = PATH.read_text(encoding="utf-8")
+    text = config.read_text(PATH)
     write_atomically(PATH, render(config.load(), proofs.read_all(), text))
 
 
 def check() -> tuple[str, ...]:
     """How the committed README departs from what it is made from, in one sentence."""
-    text = PATH.read_text(encoding="utf-8")
+    text = config.read_text(PATH)
     if render(config.load(), proofs.read_all(), text) == text:
         return ()
     return (
