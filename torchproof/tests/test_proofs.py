@@ -122,6 +122,13 @@ def test_a_tree_that_differs_from_its_commit_is_refused(root: Path) -> None:
         proofs.clean_commit()
 
 
+def test_a_new_file_is_seen_where_git_is_told_to_show_none(root: Path) -> None:
+    git(root, "config", "status.showUntrackedFiles", "no")
+    (root / "csrc" / "new.cpp").touch()
+    with pytest.raises(proofs.Unrecordable, match=r"differs from its commit in csrc/new.cpp"):
+        proofs.clean_commit()
+
+
 def test_a_folder_without_git_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))

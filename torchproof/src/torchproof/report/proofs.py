@@ -161,7 +161,9 @@ def clean_commit() -> str:
     """The commit that the tree is at."""
     excluded = [f":(exclude){name}" for name in RECORDS]
     commit = _git("rev-parse", "HEAD").strip()
-    changed = _git("status", "--porcelain", "--", ".", *excluded).splitlines()
+    # Whatever a user's configuration has git show of them.
+    untracked = "--untracked-files=normal"
+    changed = _git("status", "--porcelain", untracked, "--", ".", *excluded).splitlines()
     if changed:
         raise Unrecordable(
             f"--record: the tree differs from its commit in {changed[0][3:]}"
