@@ -80,6 +80,23 @@ def test_a_wheel_is_of_the_variables_that_its_build_sees(
     assert home("native", CXXFLAGS="-O2") == home("native", CXXFLAGS="-O3")
 
 
+@pytest.mark.parametrize("name", ["CFLAGS", "CXXFLAGS", "LDFLAGS", "CMAKE_ARGS"])
+def test_a_wheel_is_of_the_flags_that_the_shell_gives_its_build(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def made_with(flags: str) -> wheel_builder.Recipe:
+        monkeypatch.setenv(name, flags)
+        return wheel_builder.recipe(matrix, row, COMPILER)
+
+    matrix = config.load()
+    row = expand(matrix, "pr")[0]
+    monkeypatch.delenv(name, raising=False)
+    without = wheel_builder.recipe(matrix, row, COMPILER)
+    assert made_with("") == without
+    assert made_with("-O0") == made_with("-O0")
+    assert len({without, made_with("-O0"), made_with("-O3")}) == 3
+
+
 @pytest.mark.parametrize(("any_python", "python"), [(True, "none"), (False, None)])
 def test_a_wheel_that_does_not_serve_every_python_is_checked_against_its_own_tag(
     monkeypatch: pytest.MonkeyPatch, any_python: bool, python: str | None

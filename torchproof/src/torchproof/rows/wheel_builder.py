@@ -19,6 +19,8 @@ LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 # A native build is for the torch at hand, whatever pyproject.toml asks of an isolated build.
 BUILD_WHEEL = ("-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "-o")
 
+FLAGS = ("CPPFLAGS", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CMAKE_ARGS")
+
 
 class BuildFailed(TorchproofError):
     """The wheel could not be built; the message says why, in one sentence."""
@@ -75,8 +77,13 @@ def recipe(matrix: Matrix, row: Row, compiler: CompilerFound) -> Recipe:
         platform=row.platform,
         architectures=";".join(matrix.architectures(row.cuda)),
         python="" if project().any_python else row.python,
-        variables=tuple(sorted(project().build.of(row.binding, row.cuda).items())),
+        variables=tuple(sorted({**_flags(), **project().build.of(row.binding, row.cuda)}.items())),
     )
+
+
+def _flags() -> dict[str, str]:
+    """What a build takes from the shell beside what the project states."""
+    return {name: value for name in FLAGS if (value := os.environ.get(name))}
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:
