@@ -37,7 +37,10 @@ ONLY = ("check", "write", "list", "build", "report")
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="torchproof run", description="Build, audit, test and time the rows of matrix.toml."
+        prog="torchproof run",
+        description="Build, audit, test and time the rows of matrix.toml.",
+        epilog="Exit codes: 0 nothing failed; 1 a row failed, was not recorded or, with --strict,"
+        " not run, or a rule is broken; 2 bad input, or no place to write; 130 interrupted.",
     )
     parser.add_argument("--tier", default="local", help="the rows to run (default: %(default)s)")
     parser.add_argument(

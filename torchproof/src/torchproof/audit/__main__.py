@@ -80,7 +80,12 @@ def _architectures(text: str) -> tuple[str, ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="torchproof audit", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="torchproof audit",
+        description=__doc__,
+        epilog="Exit codes: 0 every file keeps every rule; 1 one breaks a rule, or has a library"
+        " that cannot be read; 2 bad input, a file that cannot be audited among it.",
+    )
     parser.add_argument(
         "files", nargs="*", type=_path, metavar="FILE", help=".so, .whl, .conda or folder"
     )
