@@ -292,6 +292,14 @@ def test_an_environment_holds_what_the_project_is_built_and_a_row_run_with(
     assert "setuptools>=40.8.0" in stated("")
 
 
+@pytest.mark.parametrize("requires", ['["setuptools >>"]', "1", "[1]"])
+def test_a_wrong_requirement_of_the_build_is_named(
+    stated: Callable[..., tuple[str, ...]], requires: str
+) -> None:
+    with pytest.raises(config.ConfigError, match=r"pyproject\.toml: \[build-system\] requires: "):
+        stated(f"[build-system]\nrequires = {requires}\n")
+
+
 def test_a_group_that_is_not_there_is_named(stated: Callable[..., tuple[str, ...]]) -> None:
     with pytest.raises(config.ConfigError, match=r"groups, of pyproject.toml: .*'tests' not found"):
         stated("", "tests")

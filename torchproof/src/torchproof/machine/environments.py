@@ -19,7 +19,7 @@ from typing import cast
 
 from dependency_groups import resolve
 from packaging.markers import default_environment
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 
 from torchproof.audit.torches import find_torch
 from torchproof.config import HOST, PATH, ROOT, ConfigError, project, read_toml, series
@@ -141,8 +141,11 @@ def requirements() -> tuple[str, ...]:
         return ()
     path = ROOT / "pyproject.toml"
     stated = read_toml(path) if path.is_file() else {}
-    builds = stated.get("build-system", {}).get("requires", SETUPTOOLS)
-    builds = [line for line in builds if Requirement(line).name != "torch"]
+    requires = stated.get("build-system", {}).get("requires", SETUPTOOLS)
+    try:
+        builds = [line for line in requires if Requirement(line).name != "torch"]
+    except (InvalidRequirement, TypeError) as error:
+        raise ConfigError(f"pyproject.toml: [build-system] requires: {error}") from error
     try:
         groups = resolve(stated.get("dependency-groups", {}), *project().groups)
     except (LookupError, TypeError, ValueError) as error:
