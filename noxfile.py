@@ -318,6 +318,8 @@ def wheel(session: nox.Session) -> None:
 @nox.session(name="wheel-tests", tags=["package"])
 def wheel_tests(session: nox.Session) -> None:
     """Install the wheel in dist/ and run the op's tests on it; further arguments go to pytest."""
+    if not list(Path("dist").glob("lltm-*.whl")):
+        session.error("there is no wheel of lltm in dist/; make one with `nox -s wheel`")
     install(session, "test")
     session.install(f"torch=={TORCH}")
     session.install("--no-index", "--no-deps", "--force-reinstall", "--find-links=dist", "lltm")
