@@ -151,7 +151,7 @@ def compile_kernels(build: Path, host_flags: Sequence[str], threads: int) -> lis
     return objects
 
 
-def link_stub(build: Path, compiler: str) -> str:
+def link_stub(build: Path, compiler: Sequence[str]) -> str:
     """A libtorch_cuda.so to link against, for torch's CPU wheel has none; returns its folder.
 
     Only its name and its functions' names go into the library that is linked.
@@ -163,7 +163,7 @@ def link_stub(build: Path, compiler: str) -> str:
     name = "libtorch_cuda.so"
     subprocess.run(
         [
-            compiler,
+            *compiler,
             "-shared",
             "-fPIC",
             f"-Wl,-soname,{name}",

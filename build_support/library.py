@@ -194,22 +194,27 @@ def check_jobs() -> None:
     os.environ["MAX_JOBS"] = jobs
 
 
+def compiler_command() -> list[str]:
+    """The C++ compiler as torch runs it: from 2.13 on one program, before which it puts ccache."""
+    command = cpp_extension.get_cxx_compiler()
+    whole = tuple(map(int, torch_series().split("."))) >= (2, 13)
+    return [command] if whole else command.split()
+
+
 def check_compiler() -> None:
     """CXX names a program that is there: torch and ninja would say so on a hundred lines."""
-    command = cpp_extension.get_cxx_compiler()
-    # Of torch 2.13 and newer that is one word, before which it puts ccache by itself.
-    whole = tuple(map(int, torch_series().split("."))) >= (2, 13)
-    if shutil.which(command if whole else command.split()[0]) is None:
+    command = compiler_command()
+    if shutil.which(command[0]) is None:
         raise SystemExit(
-            f"there is no C++ compiler {command!r}; install one, such as with `apt install g++`, "
-            "or name one in CXX: one program, without arguments"
+            f"there is no C++ compiler {' '.join(command)!r}; install one, such as with "
+            "`apt install g++`, or name one in CXX: one program, without arguments"
         )
 
 
 def compiler() -> str:
     """Name and version of the C++ compiler, such as ``g++ 12.2.0``."""
-    command = cpp_extension.get_cxx_compiler()
-    banner = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    command = [*compiler_command(), "--version"]
+    banner = subprocess.run(command, capture_output=True, text=True, check=True)
     line = banner.stdout.splitlines()[0]
     name = "clang++" if "clang" in line else "g++"
     version = re.search(r"\d+\.\d+\.\d+", line)
@@ -270,7 +275,7 @@ class Build(cpp_extension.BuildExtension):
             build = Path(self.build_temp) / "cuda"
             maps = [flag for flag in compile_arguments() if flag.startswith("-ffile-prefix-map")]
             ext.extra_objects = cuda.compile_kernels(build, maps, threads=int(jobs))
-            stub = cuda.link_stub(build, cpp_extension.get_cxx_compiler())
+            stub = cuda.link_stub(build, compiler_command())
             ext.library_dirs = [stub, *ext.library_dirs]
         if ext.name.endswith("_cells"):
             kernels = [f"cpu/{name}" for name in KERNELS]

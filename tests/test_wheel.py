@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -201,6 +202,13 @@ echo "$*" >>"$0.log"
 while [ "$1" != -o ]; do shift; done
 : >"$2"
 """
+OTHER_TORCH = """
+import importlib.metadata, torch as installed
+version = importlib.metadata.version
+importlib.metadata.version = lambda name: torch if name == "torch" else version(name)
+installed.__version__ = torch
+"""
+RUN = "import runpy; runpy.run_path('setup.py', run_name='__main__')"
 of_a_shell = pytest.mark.skipif(
     sys.platform == "win32", reason="not run: the compiler here is a shell script"
 )
@@ -220,8 +228,7 @@ def commands_of_a_build(tree: Path, tools: Path, torch: str = "", **environment:
     """What a build in place runs of the compiler, with a torch that says that version."""
     log = tools / "g++.log"
     log.write_text("")
-    version = f"import torch; torch.__version__ = {torch!r}; " if torch else ""
-    code = f"{version}import runpy; runpy.run_path('setup.py', run_name='__main__')"
+    code = f"torch = {torch!r}\n{OTHER_TORCH if torch else ''}{RUN}"
     named = {
         "CXX": str(tools / "g++"),
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
@@ -235,11 +242,15 @@ def commands_of_a_build(tree: Path, tools: Path, torch: str = "", **environment:
     return log.read_text().splitlines()
 
 
+def hide_ninja(tools: Path) -> None:
+    (tools / "ninja").write_text("#!/bin/sh\nexit 1\n")
+    (tools / "ninja").chmod(0o755)
+
+
 @of_a_shell
 def test_without_ninja_another_variant_is_built_again(tmp_path: Path, tools: Path) -> None:
     """Of what setuptools compares with the library, no file has changed."""
-    (tools / "ninja").write_text("#!/bin/sh\nexit 1\n")
-    (tools / "ninja").chmod(0o755)
+    hide_ninja(tools)
     clone(tmp_path / "tree")
     for binding in ("stable", "native"):
         commands = commands_of_a_build(tmp_path / "tree", tools, LLTM_BINDING=binding)
@@ -253,6 +264,17 @@ def test_on_another_torch_all_is_compiled_again(tmp_path: Path, tools: Path) -> 
     first = commands_of_a_build(tmp_path / "tree", tools)
     assert len(commands_of_a_build(tmp_path / "tree", tools)) < len(first)
     assert len(commands_of_a_build(tmp_path / "tree", tools, torch="2.99.0")) == len(first)
+
+
+@of_a_shell
+def test_a_compiler_of_two_words_is_described_as_it_compiles(tmp_path: Path, tools: Path) -> None:
+    """As `ccache g++`, which torch takes until 2.12; the ninja of a later one would not."""
+    hide_ninja(tools)
+    clone(tmp_path / "tree")
+    named = f"env {tools / 'g++'}"
+    assert commands_of_a_build(tmp_path / "tree", tools, torch="2.12.1", CXX=named)
+    built = json.loads((tmp_path / "tree" / "lltm" / "lib" / "build.json").read_text())
+    assert built["compiler"].startswith(("g++ ", "clang++ "))
 
 
 @pytest.mark.parametrize(
