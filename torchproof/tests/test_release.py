@@ -61,6 +61,27 @@ def test_a_file_of_another_version_is_told(tmp_path: Path) -> None:
     assert "found 0.0.9" in found
 
 
+@pytest.fixture
+def citation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "CITATION.cff"
+    monkeypatch.setattr(version, "CITATION", path)
+    return path
+
+
+@pytest.mark.parametrize("line", ["version: 0.0.9", 'version: "0.0.9"'])
+def test_a_citation_of_another_version_is_told(line: str, citation: Path) -> None:
+    citation.write_text(f"cff-version: 1.2.0\n{line}\ntitle: x\n", encoding="utf-8")
+    (problem,) = version.disagreements()
+    assert problem.startswith(f"CITATION.cff: expected version {config.version()}")
+    assert problem.endswith("; found 0.0.9")
+
+
+def test_a_citation_need_name_no_version(citation: Path) -> None:
+    assert version.disagreements() == []
+    citation.write_text("cff-version: 1.2.0\ntitle: x\n", encoding="utf-8")
+    assert version.disagreements() == []
+
+
 @pytest.mark.parametrize(
     ("changelog", "complaint"),
     [

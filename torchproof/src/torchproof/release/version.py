@@ -18,6 +18,8 @@ from torchproof.config import ROOT, project
 from torchproof.errors import TorchproofError
 
 CHANGELOG = ROOT / "CHANGELOG.md"
+# Where a project has one: what GitHub and Zenodo have it cited as.
+CITATION = ROOT / "CITATION.cff"
 
 
 class ReleaseError(TorchproofError):
@@ -41,6 +43,8 @@ def places(dist: Path | None = None, tag: str | None = None) -> Iterator[Place]:
     """
     yield Place("recipe/recipe.yaml", config.recipe_version())
     yield Place(f"{CHANGELOG.name}, its newest entry", next(iter(entries()), None))
+    if cited := _of_citation():
+        yield Place(CITATION.name, cited)
     for path in sorted(dist.iterdir()) if dist else ():
         yield Place(path.name, _of_file(path))
     if tag is not None:
@@ -81,6 +85,12 @@ def notes(version: str) -> str:
 def _check_changelog() -> None:
     if not CHANGELOG.is_file():
         raise ReleaseError(f"{CHANGELOG.name} is not there; a release has an entry in it")
+
+
+def _of_citation() -> str | None:
+    text = CITATION.read_text(encoding="utf-8") if CITATION.is_file() else ""
+    found = re.search(r"^version:\s*[\"']?([^\"'\s#]+)", text, re.M)
+    return found.group(1) if found else None
 
 
 def _of_file(path: Path) -> str | None:
