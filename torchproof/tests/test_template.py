@@ -79,6 +79,15 @@ def test_its_source_distribution_has_its_tests(project: Path, tmp_path: Path) ->
     assert {path.name for path in (unpacked / "tests").iterdir()} == tests
 
 
+def test_it_can_be_released_without_a_recipe(project: Path, tmp_path: Path) -> None:
+    clone = shutil.copytree(project, tmp_path / "clone")
+    shutil.rmtree(clone / "recipe")
+    entry = "# Changelog\n\n## [0.1.0] - 2026-01-01\n\n### Added\n\n- The op.\n"
+    (clone / "CHANGELOG.md").write_text(entry, encoding="utf-8")
+    checked = run(sys.executable, "-m", "torchproof", "release", "check", "--json", cwd=clone)
+    assert json.loads(checked) == {"version": "0.1.0", "problems": []}
+
+
 def test_its_files_pass_the_linters_of_its_own_session(project: Path) -> None:
     run(sys.executable, "-m", "ruff", "check", ".", cwd=project)
     run(sys.executable, "-m", "ruff", "format", "--check", ".", cwd=project)

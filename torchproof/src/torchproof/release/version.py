@@ -18,7 +18,8 @@ from torchproof.config import ROOT, project
 from torchproof.errors import TorchproofError
 
 CHANGELOG = ROOT / "CHANGELOG.md"
-# Where a project has one: what GitHub and Zenodo have it cited as.
+# Where a project has them; GitHub and Zenodo read the citation.
+RECIPE = "recipe/recipe.yaml"
 CITATION = ROOT / "CITATION.cff"
 
 
@@ -41,7 +42,8 @@ def places(dist: Path | None = None, tag: str | None = None) -> Iterator[Place]:
         dist: a folder of wheels and sdists; their file names say a version each.
         tag: the tag of the release, "v0.1.0".
     """
-    yield Place("recipe/recipe.yaml", config.recipe_version())
+    if (ROOT / RECIPE).is_file():
+        yield Place(RECIPE, config.recipe_version())
     yield Place(f"{CHANGELOG.name}, its newest entry", next(iter(entries()), None))
     if cited := _of_citation():
         yield Place(CITATION.name, cited)
