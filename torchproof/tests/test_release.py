@@ -288,6 +288,16 @@ def test_the_bill_of_materials_names_what_is_needed_and_repeats(
     assert {"ref": "decay@0.1.0", "dependsOn": ["torch"]} in bill["dependencies"]
 
 
+def test_a_wheel_that_does_not_describe_its_library_has_a_bill_of_materials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of the template: what compiled the library is then unknown."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    listed = {k: v for k, v in members(b"library").items() if not k.endswith("build.json")}
+    bill = json.loads(sbom.document(write_wheel(tmp_path / "decay-0.1.0-py3-none-any.whl", listed)))
+    assert {c["name"] for c in bill["components"]} == {"torch"}
+
+
 def test_a_released_wheel_contains_its_bill_of_materials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ from torchproof.release.version import ReleaseError
 
 @dataclass(frozen=True)
 class Contents:
-    """What a wheel says of itself: its metadata, and the description of its library."""
+    """What a wheel says of itself: its metadata, and of its library what a build.json describes."""
 
     metadata: Metadata
     library: dict[str, Any]
@@ -39,10 +39,10 @@ def inspect(wheel: Path) -> Contents:
     """Read a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-        (library,) = (n for n in archive.namelist() if n.endswith("lib/build.json"))
+        library = [n for n in archive.namelist() if n.endswith("lib/build.json")]
         return Contents(
             metadata=Metadata.from_email(archive.read(metadata), validate=False),
-            library=json.loads(archive.read(library)),
+            library=json.loads(archive.read(library[0])) if library else {},
             sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
         )
 
@@ -108,6 +108,8 @@ def _requirement(text: Requirement) -> Component:
 
 def _built_with(library: dict[str, Any]) -> list[Component]:
     """The compiler and the headers: they are in the library, but are not installed with it."""
+    if not library:
+        return []
     compiler, _, version = library["compiler"].partition(" ")
     return [
         Component(
