@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from torchproof.template import __main__ as init
 from torchproof.template import create, origin
 
@@ -77,6 +78,15 @@ def test_its_source_distribution_has_its_tests(project: Path, tmp_path: Path) ->
     unpacked = tmp_path / packed.name.removesuffix(".tar.gz")
     tests = {path.name for path in (project / "tests").iterdir()}
     assert {path.name for path in (unpacked / "tests").iterdir()} == tests
+
+
+def test_an_isolated_build_compiles_on_the_headers_of_its_matrix(project: Path) -> None:
+    """What is released is what the rows have tested."""
+    stated = config.read_toml(project / "pyproject.toml")["build-system"]["requires"]
+    wanted = {each.name: each.specifier for each in map(Requirement, stated)}
+    releases = [each.version for each in config.load().supporting("stable")]
+    headers = config.loads((project / "matrix.toml").read_text()).headers
+    assert [each for each in releases if each in wanted["torch"]][-1] == headers.version
 
 
 def test_it_can_be_released_without_a_recipe(project: Path, tmp_path: Path) -> None:
