@@ -7,7 +7,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +15,9 @@ from torch import Tensor
 from lltm import contract
 from lltm.cells._check import new_states, where_defined
 from lltm.cells._errors import StepError
+
+_steps: dict[int, Callable[..., Any]] = {}
+"""By its id, which is no other's while the step is here."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Definition:
             one apart.
         heads: blocks of the recurrent weights, which are block-diagonal; 1 for full ones.
         scalars: the step's keyword arguments, name and default.
-        form: all but the step that the kernels are for, as text.
+        form: the step, by its id, and all else that the kernels are for, as text: where a compiler
+            guards a function, it compares the code alone, which those of one factory share.
     """
 
     step: Callable[..., Any]
@@ -42,13 +46,21 @@ class Definition:
     form: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "form", f"{self.gates} {self.states} {int(self.split)}")
+        _steps[id(self.step)] = self.step
+        form = f"{id(self.step)} {self.gates} {self.states} {int(self.split)}"
+        object.__setattr__(self, "form", form)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made again, as the copy of a step has another id."""
+        values = (getattr(self, each.name) for each in fields(self) if each.init)
+        return type(self), tuple(values)
 
     @staticmethod
-    def of_form(step: Callable[..., Any], form: str) -> Definition:
-        """The cell of a step, with one head and its scalars' own defaults, which no kernel has."""
-        gates, states, split = map(int, form.split())
-        return Definition(step, gates, states, bool(split), 1, scalars_of(step))
+    def of_form(form: str) -> Definition:
+        """The cell of a form, with one head and its scalars' own defaults, which no kernel has."""
+        step, gates, states, split = map(int, form.split())
+        found = _steps[step]
+        return Definition(found, gates, states, bool(split), 1, scalars_of(found))
 
     @property
     def name(self) -> str:

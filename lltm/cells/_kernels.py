@@ -12,10 +12,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -62,17 +60,17 @@ def namespace(definition: Definition, device: str = "cpu") -> str | None:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch leaves it so
-def _traced(device: str, step: Callable[..., Any], form: str) -> str | None:
-    return namespace(Definition.of_form(step, form), device)
+def _traced(device: str, form: str) -> str | None:
+    return namespace(Definition.of_form(form), device)
 
 
 def traced_namespace(definition: Definition, device: str) -> str | None:
     """As :func:`namespace`, while Dynamo traces.
 
     What it hands over must be constant: no dataclass before torch 2.12, nor an int or a float,
-    which may be symbols.
+    which may be symbols, nor a function, of which another one is taken for the same.
     """
-    found: str | None = _traced(device, definition.step, definition.form)
+    found: str | None = _traced(device, definition.form)
     return found
 
 

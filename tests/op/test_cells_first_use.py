@@ -45,6 +45,20 @@ cells.prepare(cells.formulas.GRU)
 x, expected = torch.load("expected.pt")
 torch.testing.assert_close(torch.export.load("gru.pt2").module()(x)[0], expected)
 """
+SAVING = """
+import torch
+from lltm import cells
+torch.manual_seed(0)
+gru, x = cells.GRU(3, 5), torch.randn(4, 2, 3)
+torch.save((gru, x, gru(x)[0].detach()), "module.pt")
+"""
+COMPILING = """
+import torch
+from lltm import cells
+gru, x, expected = torch.load("module.pt", weights_only=False)
+compiled = torch.compile(gru, fullgraph=True, backend="eager")
+torch.testing.assert_close(compiled(x)[0], expected)
+"""
 CARRIED = """
 import torch
 from lltm import cells
@@ -139,6 +153,12 @@ def test_what_one_process_exports_another_loads(copy: InstalledCopy) -> None:
     """Once the cell's ops are registered there, of which the file has the names alone."""
     called(copy, EXPORTING)
     called(copy, LOADING)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_what_one_process_saves_another_compiles(copy: InstalledCopy) -> None:
+    called(copy, SAVING)
+    called(copy, COMPILING)
 
 
 @pytest.mark.usefixtures("compiler")

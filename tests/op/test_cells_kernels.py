@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 from cells_cases import CELLS, EACH_CELL
+from torch import Tensor
 
 from lltm import cells
 from lltm._compile import unavailable_reason
@@ -43,6 +47,26 @@ def test_every_width_of_a_panel(name: str, heads: int) -> None:
             found = results(lambda each: run(cell, each), arguments)
             right = results(lambda each: _reference.sequence(cell, each), arguments)
             torch.testing.assert_close(found, right, rtol=1e-10, atol=1e-10, msg=str(sizes))
+
+
+def forwards(step: Callable[..., Any]) -> Callable[..., Any]:
+    def forwarding(z: Sequence[Tensor], state: Sequence[Tensor]) -> Tensor:
+        return step(z, state)
+
+    forwarding.__name__ = step.__name__  # whose kernels are compiled
+    return forwarding
+
+
+def test_cells_of_one_factory_are_compiled_apart() -> None:
+    """torch.compile takes functions that share their code for one function."""
+    torch.compiler.reset()
+    steps = [forwards(step) for step in (formulas.rnn_tanh, formulas.rnn_relu)]
+    made = [cells.define(step, gates=1, states=1) for step in steps]
+    layers = [cells.Sequence(cell, 3, 4) for cell in (*made, *copy.deepcopy(made))]
+    compiled = torch.compile(lambda layer, x: layer(x)[0], fullgraph=True, backend="eager")
+    x = torch.randn(5, 2, 3)
+    for layer in layers:
+        assert torch.equal(compiled(layer, x), layer(x)[0])
 
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
