@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -409,6 +410,14 @@ def _row(name: str, check: Check, cell: Definition, device: str) -> Row:
     return Row(name, result, finding, time.perf_counter() - start)
 
 
+@contextlib.contextmanager
+def _modes_of_its_own(device: torch.device | str) -> Iterator[None]:
+    """With gradients and without a cast, whatever function for inference this is called in."""
+    off = torch.autocast(torch.device(device).type, enabled=False)
+    with torch.inference_mode(False), torch.enable_grad(), off:
+        yield
+
+
 def prove(cell: Definition, device: torch.device | str = "cpu") -> Proof:
     """Put a cell's kernels through the checks of the cells that ship, and print a table.
 
@@ -426,7 +435,8 @@ def prove(cell: Definition, device: torch.device | str = "cpu") -> Proof:
         The table's rows; ``passed`` is whether the cell has kernels and all checks passed.
     """
     kernels = _kernels.prepare(cell, device)
-    rows = (_row(name, check, cell, str(device)) for name, check in CHECKS.items())
-    proof = Proof(cell.name, kernels, tuple(rows))
+    with _modes_of_its_own(device):
+        rows = tuple(_row(name, check, cell, str(device)) for name, check in CHECKS.items())
+    proof = Proof(cell.name, kernels, rows)
     print(proof)
     return proof

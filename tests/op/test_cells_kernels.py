@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -87,6 +89,20 @@ def test_prove_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_prove_passes_whatever_the_default_device_is() -> None:
     with torch.device("meta"):
+        assert cells.prove(CELLS["gru"]).passed
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [torch.no_grad, torch.inference_mode, functools.partial(torch.autocast, "cpu")],
+    ids=["no_grad", "inference_mode", "autocast"],
+)
+def test_prove_finds_the_same_in_any_mode(
+    mode: Callable[[], AbstractContextManager[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("forward, backward in float16", "single step", "second derivatives", "forward mode")
+    monkeypatch.setattr(_prove, "CHECKS", {name: CHECKS[name] for name in names})
+    with mode():
         assert cells.prove(CELLS["gru"]).passed
 
 
