@@ -107,6 +107,43 @@ def single_level(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return apply
 
 
+def vjp(
+    function: Callable[..., Sequence[Tensor]],
+    tensors: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+) -> tuple[Tensor, ...]:
+    """``function``'s vector-Jacobian product, itself differentiable where gradients are recorded.
+
+    By autograd, as torch.func refuses to work under hooks on saved tensors, such as a checkpoint's.
+
+    Args:
+        function: of ``tensors``.
+        tensors: each has a gradient, even where one is computed from another.
+        cotangents: of the results; None for zeros.
+    """
+    recording = torch.is_grad_enabled()
+    with torch.enable_grad():
+        inputs = [tensor.view_as(tensor) for tensor in tensors]
+        for each in inputs:
+            if not each.requires_grad:
+                each.requires_grad_()
+        outputs = function(*inputs)
+    reached = [
+        (output, cotangent)
+        for output, cotangent in zip(outputs, cotangents, strict=True)
+        if cotangent is not None and output.requires_grad
+    ]
+    if not reached:
+        return tuple(map(torch.zeros_like, tensors))
+    return torch.autograd.grad(
+        [output for output, _ in reached],
+        inputs,
+        [cotangent for _, cotangent in reached],
+        create_graph=recording,
+        materialize_grads=True,
+    )
+
+
 # Forward mode -------------------------------------------------------------------------------------
 
 

@@ -261,12 +261,7 @@ def _differentiable_backward(family: Family, args: Sequence[Any]) -> tuple[Tenso
             full[index] = tensor
         return family.reference(*full, alpha)
 
-    outputs, pullback, *_ = torch.func.vjp(function, *(inputs[index] for index in wanted))
-    cotangents = tuple(
-        torch.zeros_like(output) if grad is None else grad
-        for output, grad in zip(outputs, grads, strict=True)
-    )
-    gradients = iter(pullback(cotangents))
+    gradients = iter(_dispatch.vjp(function, [inputs[index] for index in wanted], grads))
     return tuple(next(gradients) if need else inputs[0].new_empty(0) for need in needs)
 
 

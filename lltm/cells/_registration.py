@@ -207,12 +207,7 @@ def _differentiable_backward(cell: CellOps, args: Sequence[Any]) -> tuple[Tensor
             full[index] = tensor
         return cell.reference(*full)
 
-    outputs, pullback, *_ = torch.func.vjp(function, *(inputs[index] for index in positions))
-    cotangents = tuple(
-        torch.zeros_like(output) if grad is None else grad
-        for output, grad in zip(outputs, grads, strict=True)
-    )
-    gradients = iter(pullback(cotangents))
+    gradients = iter(_dispatch.vjp(function, [inputs[index] for index in positions], grads))
     return tuple(next(gradients) if need else inputs[0].new_empty(0) for need in needs)
 
 

@@ -62,6 +62,23 @@ def test_third_order(name: str) -> None:
     torch.testing.assert_close(*map(third, both(name, arguments)))
 
 
+def test_second_order_under_hooks_on_saved_tensors(name: str) -> None:
+    """A penalty on a gradient, within a checkpoint or with what is saved on the CPU."""
+    arguments = given(name)
+
+    def penalty(scalar: Callable[[Tensor, Tensor], Tensor], weights: Tensor) -> Tensor:
+        value = scalar(arguments.input, weights)
+        (gradient,) = torch.autograd.grad(value, weights, create_graph=True)
+        return gradient.square().sum()
+
+    weights = arguments.weights.clone().requires_grad_()
+    kernels, reference = both(name, arguments)
+    (expected,) = torch.autograd.grad(penalty(reference, weights), weights)
+    with torch.autograd.graph.save_on_cpu():
+        (found,) = torch.autograd.grad(penalty(kernels, weights), weights)
+    torch.testing.assert_close(found, expected)
+
+
 def hessian_times(scalar: Callable[..., Tensor], x: Tensor, w: Tensor) -> Tensor:
     """Forward over reverse."""
     gradient = torch.func.grad(scalar, argnums=1)

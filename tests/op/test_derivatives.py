@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import cases
 import pytest
 import torch
+import torch.utils.checkpoint
 from cases import BIASES, Arguments, Case
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
@@ -149,6 +150,26 @@ def test_third_order(op: str, backend: str) -> None:
         return gradient
 
     cases.assert_close(third(backend), third("reference"), "third derivative")
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_second_order_under_hooks_on_saved_tensors(op: str, backend: str) -> None:
+    """A penalty on a gradient, within a checkpoint or with what is saved on the CPU."""
+    case = _case(op, "row")
+    function, inputs = _function(case, case.arguments(torch.float64).leaves(), backend)
+
+    def penalty(*tensors: Tensor) -> Tensor:
+        value = sum(output.square().sum() for output in function(*tensors))
+        gradients = torch.autograd.grad(value, tensors, create_graph=True)
+        return torch.stack([each.square().sum() for each in gradients]).sum()
+
+    expected = torch.autograd.grad(penalty(*inputs), inputs)
+    with torch.autograd.graph.save_on_cpu():
+        saved = torch.autograd.grad(penalty(*inputs), inputs)
+    checkpointed = torch.utils.checkpoint.checkpoint(penalty, *inputs, use_reentrant=False)
+    again = torch.autograd.grad(checkpointed, inputs)
+    torch.testing.assert_close(saved, expected)
+    torch.testing.assert_close(again, expected)
 
 
 # torch.func -------------------------------------------------------------------------------------
