@@ -37,6 +37,11 @@ def _check_sizes(cell: Definition, input_features: int, state_size: int) -> None
         )
 
 
+def _described(cell: Definition, input_features: int, state_size: int) -> list[str]:
+    heads = [f"heads={cell.heads}"] if cell.heads > 1 else []
+    return [cell.name, str(input_features), str(state_size), *heads]
+
+
 def _no_states(name: str, cell: Definition, states: object) -> TypeError:
     return TypeError(
         f"{name} must be a tuple of the cell's {cell.states} states, a Tensor each, got "
@@ -178,7 +183,7 @@ class Cell(nn.Module):
 
     def extra_repr(self) -> str:
         """The cell and its sizes."""
-        parts = [self.cell.name, str(self.input_features), str(self.state_size)]
+        parts = _described(self.cell, self.input_features, self.state_size)
         return ", ".join([*parts, *([] if self.bias is not None else ["bias=False"])])
 
 
@@ -468,5 +473,5 @@ class Sequence(nn.Module):
         ]
         named = zip(self.cell.scalars, self.scalars, strict=True)
         scalars = [f"{name}={value:g}" for (name, default), value in named if value != default]
-        sizes = [self.cell.name, str(self.input_features), str(self.state_size)]
+        sizes = _described(self.cell, self.input_features, self.state_size)
         return ", ".join([*sizes, *differing, *scalars])

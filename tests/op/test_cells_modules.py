@@ -22,6 +22,7 @@ F64 = torch.float64
 
 def test_a_module_shows_what_differs_from_the_defaults() -> None:
     assert cells.LLTM(3, 8).extra_repr() == "lltm, 3, 8"
+    assert cells.SLSTM(3, 8, heads=2, bias=False).extra_repr() == "slstm, 3, 8, heads=2, bias=False"
     changed = cells.LLTM(3, 8, num_layers=2, bidirectional=True, bias=False, alpha=0.5)
     assert (
         changed.extra_repr()
