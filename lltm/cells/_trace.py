@@ -215,7 +215,7 @@ class _Builder:
 
     ``rounded``: whether numbers are as torch has them where it computes in float32, its default,
     what is made of numbers and masks alone. Results are not: a product of two such numbers is one
-    in the dtype of the tensors.
+    in the dtype of the tensors. Without, a formula is the same whatever that default is.
 
     ``promoted``: whether torch's default dtype is wider than the tensors', which are then converted
     to it where they meet such numbers, and the new states back.
@@ -253,9 +253,8 @@ class _Builder:
         is_mask = _dtype(node) == torch.bool
         try:
             _operations.check_kinds(target, is_mask, self._has_mask(node))
-            given = (*node.args, *node.kwargs.values())
-            written = [float(each) for each in given if isinstance(each, numbers.Real)]
-            _operations.check_dtype(target, _dtype(node), written)
+            if self.rounded:
+                self._check_dtype(node)
             text = _operations.TABLE[target](arguments)
         except _operations.Unsupported as error:
             name = target.name().split("::")[1]
@@ -304,6 +303,12 @@ class _Builder:
         if value in self.scalars.texts:
             return f"Scalar(static_cast<float>({self.scalars.texts[value]}))"
         return self.scalars.text_of(torch.tensor(value, dtype=dtype).item())
+
+    @staticmethod
+    def _check_dtype(node: Any) -> None:
+        given = (*node.args, *node.kwargs.values())
+        written = [float(each) for each in given if isinstance(each, numbers.Real)]
+        _operations.check_dtype(node.target, _dtype(node), written)
 
     def _is_promotions(self, node: Any) -> bool:
         """A conversion of a result back to the tensors' dtype, or of its gradient to the wider."""

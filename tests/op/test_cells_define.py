@@ -265,24 +265,31 @@ def widening(z, state):
 
 
 @pytest.fixture
-def doubles() -> Iterator[None]:
-    """float64 as torch's default dtype."""
+def default_dtype() -> Iterator[Callable[[torch.dtype], None]]:
+    """What sets torch's, until the test has ended."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(F64)
-    yield
+    yield torch.set_default_dtype
     torch.set_default_dtype(before)
 
 
-@pytest.mark.usefixtures("doubles")
-def test_a_cell_is_defined_with_float64_as_the_default_dtype() -> None:
+def test_a_cell_is_defined_with_float64_as_the_default_dtype(default_dtype) -> None:
     """torch makes numbers to choose from tensors of it, and float32 ones beside them wider."""
 
     def choosing(z, state):
         return z[0] * torch.where(state[0] > 0, 1.0, 0.7)
 
+    default_dtype(F64)
     cells.define(choosing, gates=1, states=1)
     with pytest.raises(cells.StepError, match="depends on the shape or dtype of its tensors"):
         cells.define(widening, gates=1, states=1)
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.bfloat16], ids=str)
+def test_a_cell_is_defined_again_with_another_default_dtype(default_dtype, dtype) -> None:
+    """A trainer sets it to that of the model, while it makes one."""
+    made = cells.define(switching, gates=1, states=1)
+    default_dtype(dtype)
+    assert cells.define(switching, gates=1, states=1) == made
 
 
 @pytest.mark.parametrize("what", [sums, cells.LSTM(3, 4), None])
