@@ -189,7 +189,7 @@ from benchmarks.runs.measure import Measurer, Part
 from benchmarks.runs.scopes import QUICK
 Measurer(Path(sys.argv[2]), QUICK, 1.0, None).measure(Part("cell", "float32", "1"))
 """
-PLUGIN = """
+PYTEST = """
 import os
 import time
 from pathlib import Path
@@ -210,11 +210,10 @@ def within_ten_seconds(condition: Callable[[], bool]) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="not run: processes are found in /proc")
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
 def test_the_races_end_with_whoever_started_them(name: str, tmp_path: Path) -> None:
-    (tmp_path / "sleeps.py").write_text(PLUGIN)
+    (tmp_path / "pytest.py").write_text(PYTEST)  # before the real one, in the path
     pid = tmp_path / "pid"
     environment = {
         **os.environ,
-        "PYTEST_ADDOPTS": "-p sleeps",
         "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
     }
     command = [sys.executable, "-c", MEASURES, str(measure.ROOT), str(tmp_path)]

@@ -66,7 +66,7 @@ LEVEL_ROW = (
 
 
 class Installer:
-    """Installs the package as the project has it."""
+    """Installs the package as the project has it; an empty one where it has none."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -74,7 +74,8 @@ class Installer:
 
     def install(self, program: Path, *arguments: str) -> list[str]:
         package = Path(arguments[arguments.index("--target") + 1], "decay")
-        return ["sh", "-c", f"mkdir -p '{package}' && cp '{SOURCE}' '{package}'"]
+        made = f"cp '{SOURCE}' '{package}'" if SOURCE.exists() else f"touch '{package}/__init__.py'"
+        return ["sh", "-c", f"mkdir -p '{package}' && {made}"]
 
 
 @dataclass
