@@ -187,6 +187,10 @@ def test_a_message_gives_its_rule(
     assert [name for name in sample.names if name not in written] == []
     assert found["fixes"]
     assert "None" not in written
+    commands = [fix["command"] for fix in found["fixes"]]
+    reinstalls = [command for command in commands if "--force-reinstall" in command]
+    # pip would put the newest torch in its place.
+    assert [each for each in reinstalls if "--no-deps" not in each and "torch==" not in each] == []
 
 
 def test_what_a_symbol_breaks_depends_on_the_torch_that_is_installed(
