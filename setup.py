@@ -6,7 +6,7 @@ Environment:
     LLTM_CELLS: ``1`` compiles more cells of lltm.cells than the LLTM, as a release does; takes a
         minute more of a core. build_support/cells.py names them.
     LLTM_CUDA: ``1`` builds the CUDA kernels, too; build_support/cuda.py says what that takes.
-    LLTM_DEBUG: ``1`` for debug information, and no optimization.
+    LLTM_DEBUG: ``1`` for debug information, no optimization, and a version that says so.
     LLTM_PACKAGER: set by a packager, as conda's recipe does: no marks in the version, no hash of
         the library, which is changed after the build.
     SOURCE_DATE_EPOCH: the date of the files in the wheel; 1980, a zip file's first, unless named.

@@ -56,7 +56,7 @@ def dependencies() -> list[str]:
 
 
 def package_version() -> str:
-    """The version, marked with its torch where it serves one torch only, and with its CUDA.
+    """The version, marked with its torch where it serves one torch only, its CUDA, and as debug.
 
     A packager has marks of its own, in the package's name and build string.
     """
@@ -72,4 +72,6 @@ def package_version() -> str:
         marks.append(f"torch{torch_series()}")
     if CUDA:
         marks.append(f"cu{cuda.release().split('.')[0]}")
+    if DEBUG:
+        marks.append("debug")
     return f"{version}+{'.'.join(marks)}" if marks else version

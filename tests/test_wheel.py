@@ -306,10 +306,15 @@ def version(**environment: str) -> str:
     return done.stdout.strip()
 
 
+def test_a_debug_build_does_not_pass_for_a_release() -> None:
+    """Ten times as slow, it would be one wherever the variable is still set."""
+    assert version(LLTM_DEBUG="1") == f"{lltm.__version__}+debug"
+
+
 def test_a_packager_gets_the_version_without_marks() -> None:
     """conda compares it with the package's."""
     assert version(LLTM_BINDING="native").startswith(f"{lltm.__version__}+torch")
-    for marked in ({"LLTM_BINDING": "native"}, {"LLTM_CUDA": "1"}):
+    for marked in ({"LLTM_BINDING": "native"}, {"LLTM_CUDA": "1"}, {"LLTM_DEBUG": "1"}):
         assert version(**marked, LLTM_PACKAGER="conda") == lltm.__version__
     assert version(LLTM_BINDING="", LLTM_PACKAGER="") == lltm.__version__
 
