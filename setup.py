@@ -38,7 +38,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 
 # A build backend does not put the project's folder there.
 sys.path.insert(0, str(Path(__file__).absolute().parent))
-from build_support.variant import NO_TORCH, dependencies, package_version
+from build_support.variant import NO_TORCH, dependencies, package_version, release_version
 
 # What pip asks for before a wheel, and what a source distribution takes; beside a command of the
 # others, as in `setup.py sdist bdist_wheel`, they have the library, too.
@@ -142,9 +142,12 @@ if WITHOUT_LIBRARY.isdisjoint(sys.argv) or not WITH_LIBRARY.isdisjoint(sys.argv)
             "sdist": Sdist,
         },
     )
-else:
+elif "sdist" in sys.argv:
+    # Every variant is built from it.
     setup(
-        version=package_version(),
-        install_requires=dependencies(),
+        version=release_version(),
+        install_requires=dependencies("stable"),
         cmdclass={"sdist": Sdist},
     )
+else:
+    setup(version=package_version(), install_requires=dependencies())

@@ -50,9 +50,18 @@ def torch_series() -> str:
     return ".".join(version.split(".")[:2])
 
 
-def dependencies() -> list[str]:
+def dependencies(binding: str = BINDING) -> list[str]:
     """What the wheel requires: torch from the target on, or the one that a native build is for."""
-    return [f"torch=={torch_series()}.*" if BINDING == "native" else f"torch>={TORCH_TARGET}"]
+    return [f"torch=={torch_series()}.*" if binding == "native" else f"torch>={TORCH_TARGET}"]
+
+
+def release_version() -> str:
+    """The version of the sources, which are of no variant."""
+    text = (ROOT / "lltm" / "_version.py").read_text(encoding="utf-8")
+    match = re.search(r'__version__ = "(.+)"', text)
+    if match is None:
+        raise SystemExit('lltm/_version.py: expected a line __version__ = "...", found none')
+    return match.group(1)
 
 
 def package_version() -> str:
@@ -60,11 +69,7 @@ def package_version() -> str:
 
     A packager has marks of its own, in the package's name and build string.
     """
-    text = (ROOT / "lltm" / "_version.py").read_text(encoding="utf-8")
-    match = re.search(r'__version__ = "(.+)"', text)
-    if match is None:
-        raise SystemExit('lltm/_version.py: expected a line __version__ = "...", found none')
-    version = match.group(1)
+    version = release_version()
     if PACKAGER:
         return version
     marks = []

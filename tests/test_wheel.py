@@ -100,7 +100,7 @@ def test_two_clones_give_the_same_bytes(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def source_distribution(folder: Path, time: int, mode: int) -> Path:
+def source_distribution(folder: Path, time: int, mode: int, **variant: str) -> Path:
     """Pack a clone whose files have that time and mode."""
     git = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
     for tracked in git.stdout.decode().split("\0")[:-1]:
@@ -111,14 +111,17 @@ def source_distribution(folder: Path, time: int, mode: int) -> Path:
         os.utime(target, (time, time))
     command = [sys.executable, "setup.py", "-q", "sdist", "--formats=gztar"]
     environment = {k: v for k, v in os.environ.items() if k != "SOURCE_DATE_EPOCH"}
-    subprocess.run(command, cwd=folder, env=environment, check=True)
+    subprocess.run(command, cwd=folder, env={**environment, **variant}, check=True)
     (made,) = (folder / "dist").glob("*.tar.gz")
     return made
 
 
-def test_two_clones_give_the_same_source_distribution(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", [{}, {"LLTM_BINDING": "native"}, {"LLTM_DEBUG": "1"}])
+def test_two_clones_give_the_same_source_distribution(
+    tmp_path: Path, variant: dict[str, str]
+) -> None:
     first = source_distribution(tmp_path / "one", 1_600_000_000, 0o664)
-    second = source_distribution(tmp_path / "other", 1_700_000_000, 0o644)
+    second = source_distribution(tmp_path / "other", 1_700_000_000, 0o644, **variant)
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
 
