@@ -114,6 +114,7 @@ def link_arguments() -> list[str]:
         "-Wl,-z,noexecstack",
         "-Wl,--as-needed",
         "-Wl,--no-undefined",
+        "-ldl",  # before glibc 2.34: torch's headers look functions up, from 2.15 on
         *([] if DEBUG else ["-Wl,--strip-all"]),
     ]
 
