@@ -168,13 +168,14 @@ def test_without_a_gpu_a_torch_of_cuda_gets_stubs(
     assert not any("cublas" in asked for asked in installer.asked)
 
 
-def write_wheel(folder: Path, name: str) -> Path:
+def write_wheel(folder: Path, name: str, version: str = "1.0") -> Path:
     """The wheel of a package that is a module alone."""
-    wheel, metadata = folder / f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info"
+    metadata = f"{name}-{version}.dist-info"
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
     with WheelFile(wheel, "w") as file:
         file.writestr(f"{name}.py", "ANSWER = 42\n")
         file.writestr(
-            f"{metadata}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+            f"{metadata}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         )
         file.writestr(f"{metadata}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
     return wheel
@@ -264,6 +265,40 @@ def test_uv_finds_the_wheels_of_every_folder_that_pip_names(tmp_path: Path, stat
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def write_index(folder: Path, version: str) -> str:
+    """A package index that has `decay` in this version; its address."""
+    (folder / "decay").mkdir(parents=True)
+    wheel = write_wheel(folder / "decay", "decay", version).name
+    page = f'<a href="{wheel}">{wheel}</a>'
+    (folder / "decay" / "index.html").write_text(page, encoding="utf-8")
+    return folder.as_uri()
+
+
+@pytest.mark.parametrize("between", [" ", "\n"], ids=["words", "lines"])
+@pytest.mark.parametrize("newer", [0, 1, 2])
+def test_uv_finds_the_newest_of_every_index_that_pip_names(
+    tmp_path: Path, newer: int, between: str
+) -> None:
+    """As pip does; uv would have what the first index has."""
+    uv = find_program("uv")
+    if uv is None:
+        pytest.skip("not run: there is no uv on this machine")
+    default, *extra = (
+        write_index(tmp_path / str(at), "2.0" if at == newer else "1.0") for at in range(3)
+    )
+    more = between.join(["", *extra])
+    lines = [f"global.index-url={default!r}", f"global.extra-index-url={more!r}"]
+    settings = environments.pip_settings(configured_pip(tmp_path, *lines))
+    site = tmp_path / "site"
+    subprocess.run(
+        [uv, "pip", "install", "--target", site, "decay"],
+        env={**os.environ, **settings},
+        check=True,
+        capture_output=True,
+    )
+    assert [path.name for path in site.glob("decay-*")] == ["decay-2.0.dist-info"]
 
 
 @pytest.fixture

@@ -99,8 +99,12 @@ class Installer:
 PIP_TO_UV = {
     "find-links": "UV_FIND_LINKS",
     "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_EXTRA_INDEX_URL",
+    "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
 }
+# Of these pip has lists, with white space between the items; and what uv has there.
+UV_LISTS = {"UV_FIND_LINKS": ",", "UV_EXTRA_INDEX_URL": " ", "UV_INSECURE_HOST": " "}
 # Where `pip install` takes them from: a later one counts before an earlier one.
 PIP_SECTIONS = ("global", "install", ":env:")
 
@@ -121,8 +125,11 @@ def pip_settings(python: Path) -> dict[str, str]:
         if key in PIP_TO_UV and section in stated:
             stated[section][PIP_TO_UV[key]] = ast.literal_eval(value)
     settings = {name: value for section in stated.values() for name, value in section.items()}
-    if folders := settings.get("UV_FIND_LINKS"):
-        settings["UV_FIND_LINKS"] = ",".join(folders.split())
+    for name in UV_LISTS.keys() & settings:
+        settings[name] = UV_LISTS[name].join(settings[name].split())
+    if "UV_EXTRA_INDEX_URL" in settings:
+        # pip's indexes have no order; uv would be content with the first that has a package.
+        settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     return settings
 
 
