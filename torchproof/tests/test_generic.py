@@ -66,6 +66,7 @@ def test_a_project_is_what_its_section_says(tmp_path: Path) -> None:
     ("old", "new", "words"),
     [
         ('name = "decay"\n', "", "line 2: the key 'name' is missing"),
+        ('sources = ["csrc"]\nkernels = ["csrc"]\n', "", "keys 'sources', 'kernels' are missing"),
         ('"csrc"]', '"csrc", 1]', "sources must be a string or a list of strings"),
         ("kernels", "kernel", "unknown key 'kernel'; the keys here are any_python, benchmarks"),
         ('stable = "decay"', "stable = 1", "stable must be a str, got int 1"),

@@ -94,11 +94,11 @@ def read_table(
         raise ConfigError(
             f"line {at.get(unknown, line)}: unknown key {unknown!r}; the keys here are {known}"
         )
-    for name in fields:
-        if name in given:
-            given[name] = read_value(name, types[name], given[name], at.get(name, line))
-        elif name in required(kind):
-            raise ConfigError(f"line {line}: the key {name!r} is missing")
+    if missing := [repr(name) for name in required(kind) if name not in given]:
+        keys = f"key {missing[0]} is" if len(missing) == 1 else f"keys {', '.join(missing)} are"
+        raise ConfigError(f"line {line}: the {keys} missing")
+    for name in given:
+        given[name] = read_value(name, types[name], given[name], at.get(name, line))
     try:
         return kind(**given)
     except WrongKeyError as error:
