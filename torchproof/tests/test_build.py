@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from torchproof.machine.environments import Environment
 from torchproof.machine.inventory import CompilerFound
 from torchproof.machine.processes import Processes
-from torchproof.rows import row, wheel_builder
+from torchproof.rows import history, row, wheel_builder
 from torchproof.rows.plan import expand
 
 from torchproof import config
@@ -105,3 +107,30 @@ def test_a_wheel_that_does_not_serve_every_python_is_checked_against_its_own_tag
     monkeypatch.setattr(row, "project", lambda: project)
     matrix = config.load()
     assert row.policy_of(matrix, expand(matrix, "pr")[0], "2.13.0").python == python
+
+
+@pytest.mark.parametrize(
+    ("requires", "prints", "version"),
+    [
+        ("setuptools_scm[toml]>=8", "echo 1.2.4.dev1+g9add57a", "1.2.4.dev1+g9add57a"),
+        ("hatch-vcs", "echo a warning; echo 1.2.4", "1.2.4"),
+        ("setuptools-scm", "exit 1", None),
+        ("setuptools>=77", "echo 1.2.4", None),
+    ],
+)
+def test_a_build_is_told_the_version_that_is_in_gits_history(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    requires: str,
+    prints: str,
+    version: str | None,
+) -> None:
+    """Its copy of the sources has none."""
+    environment = Environment(tmp_path, "2.13.0", "3.11.7", "cpu")
+    environment.program.parent.mkdir()
+    asked = f'test "$*" = "-m setuptools_scm" && test "$PWD" = "{config.ROOT}" || exit 2'
+    environment.program.write_text(f"#!/bin/sh\n{asked}\n{prints}\n")
+    environment.program.chmod(0o755)
+    monkeypatch.setattr(history, "build_requirements", lambda: [Requirement(requires)])
+    told = {"SETUPTOOLS_SCM_PRETEND_VERSION": version} if version else {}
+    assert history.version(environment) == told

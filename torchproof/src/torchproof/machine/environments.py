@@ -141,6 +141,17 @@ def installer(python: Interpreter) -> Installer:
     return Installer(uv, {"UV_PYTHON_DOWNLOADS": "never", **pip_settings(python.path)})
 
 
+def build_requirements() -> list[Requirement]:
+    """What `[build-system]` of pyproject.toml requires."""
+    path = ROOT / "pyproject.toml"
+    stated = read_toml(path) if path.is_file() else {}
+    requires = stated.get("build-system", {}).get("requires", SETUPTOOLS)
+    try:
+        return [Requirement(line) for line in requires]
+    except (InvalidRequirement, TypeError) as error:
+        raise ConfigError(f"pyproject.toml: [build-system] requires: {error}") from error
+
+
 @cache
 def requirements() -> tuple[str, ...]:
     """What every environment of a project holds beside torch."""
@@ -148,11 +159,7 @@ def requirements() -> tuple[str, ...]:
         return ()
     path = ROOT / "pyproject.toml"
     stated = read_toml(path) if path.is_file() else {}
-    requires = stated.get("build-system", {}).get("requires", SETUPTOOLS)
-    try:
-        builds = [line for line in requires if Requirement(line).name != "torch"]
-    except (InvalidRequirement, TypeError) as error:
-        raise ConfigError(f"pyproject.toml: [build-system] requires: {error}") from error
+    builds = [str(each) for each in build_requirements() if each.name != "torch"]
     try:
         groups = resolve(stated.get("dependency-groups", {}), *project().groups)
     except (LookupError, TypeError, ValueError) as error:

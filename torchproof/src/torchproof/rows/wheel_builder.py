@@ -12,6 +12,7 @@ from torchproof.files import read_sealed, sha256, source_hash, text_hash, write_
 from torchproof.machine.environments import Environment
 from torchproof.machine.inventory import CompilerFound
 from torchproof.machine.processes import Processes, reason_in
+from torchproof.rows import history
 from torchproof.rows.plan import Row
 
 RECORD = "artifact.json"
@@ -145,6 +146,7 @@ class Builder:
                     # As torch's own builds take it; nothing of what this shell may have.
                     "TORCH_CUDA_ARCH_LIST": recipe.architectures,
                     **dict(recipe.variables),
+                    **history.version(environment),
                     "CXX": str(compiler.path),
                     "CC": str(compiler.c_compiler),
                     "MAX_JOBS": str(os.cpu_count() or 1),
