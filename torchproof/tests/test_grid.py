@@ -555,6 +555,16 @@ def test_a_page_has_its_picture_its_data_and_who_was_right(tmp_path: Path) -> No
     assert [cell["as_predicted"] for cell in data["wheels"][0]["cells"]] == [True, False]
 
 
+def test_a_page_shows_that_a_message_goes_on_and_quotes_its_backticks(tmp_path: Path) -> None:
+    path, heading = tmp_path / "a.md", released_page.Heading("A title", "Wheels", "torchproof grid")
+    (line,) = grid(tmp_path).lines
+    package = replace(line.cells[0].package, message=f"run `pip install decay`: {'x' * 200}")
+    cells = (replace(line.cells[0], package=package),)
+    found = replace(grid(tmp_path), lines=(replace(line, cells=cells),))
+    released_page.write(path, found, [], heading)
+    assert f"(`` run `pip install decay`: {'x' * 135}... ``)" in path.read_text()
+
+
 def test_a_page_is_made_again_of_its_data(tmp_path: Path) -> None:
     path, heading = tmp_path / "a.md", released_page.Heading("A title", "Wheels", "torchproof grid")
     absent = released.Absent("growth", "nobody has released it", 1)

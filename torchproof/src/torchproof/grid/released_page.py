@@ -18,6 +18,8 @@ RUNS_ON = {
     "stubbed": "a CUDA build on link stubs, without a GPU",
     "real": "a CUDA build",
 }
+# Of a message, in characters.
+LONGEST = 160
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,10 @@ def _grouped(trials: Iterable[tuple[str, LibraryTrial]]) -> Iterator[str]:
 
 
 def _found(outcome: str, message: str) -> str:
-    first = message.split("\n", maxsplit=1)[0]
-    return f"{outcome} (`{first[:160]}`)" if first else outcome
+    line = message.split("\n", maxsplit=1)[0]
+    first = line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+    fence = "`` " if "`" in first else "`"
+    return f"{outcome} ({fence}{first}{fence[::-1]})" if first else outcome
 
 
 def _second_opinions(grid: Grid) -> Iterator[str]:
