@@ -1,6 +1,7 @@
 """What a row may not claim. Each rule is one function; `torchproof check` runs them all."""
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -270,28 +271,27 @@ def real_packages(matrix: Matrix) -> Iterator[Violation]:
             )
 
 
+# Of the whole file, and of each row.
+MATRIX_RULES = (
+    *(some_row, paths, sources, project_name, minutes),
+    *(level_variables, tier_includes, spans, real_packages),
+)
 ROW_RULES = (wheel, stable_target, compiler_bounds, cuda_host_compiler, cuda_major)
 
 
 def violations(matrix: Matrix) -> tuple[Violation, ...]:
     """Every broken rule, in line order; unknown names hide the rules that build on them."""
-    found = list(names(matrix))
-    if not found:
-        for spec in matrix.rows:
-            found += reason(matrix, spec)
-            for row in expand_line(matrix, spec):
-                for rule in ROW_RULES:
-                    found += rule(matrix, row)
-        found += some_row(matrix)
-        found += paths(matrix)
-        found += sources(matrix)
-        found += project_name(matrix)
-        found += minutes(matrix)
-        found += level_variables(matrix)
-        found += tier_includes(matrix)
-        found += spans(matrix)
-        found += real_packages(matrix)
-    return tuple(sorted(set(found), key=lambda v: (v.line, v.rule, v.message)))
+    found = set(names(matrix)) or set(_beyond_names(matrix))
+    return tuple(sorted(found, key=lambda v: (v.line, v.rule, v.message)))
+
+
+def _beyond_names(matrix: Matrix) -> Iterator[Violation]:
+    for spec in matrix.rows:
+        yield from reason(matrix, spec)
+        for row, rule in itertools.product(expand_line(matrix, spec), ROW_RULES):
+            yield from rule(matrix, row)
+    for of_matrix in MATRIX_RULES:
+        yield from of_matrix(matrix)
 
 
 def _family(matrix: Matrix, label: str) -> Compiler | None:
