@@ -59,11 +59,6 @@ def _of_lstm(row: Row, entry: Entry) -> float | None:
     return lstm.speed.median / entry.speed.median if lstm else None
 
 
-def _of_tutorial(row: Row, entry: Entry) -> float | None:
-    tutorial = row.entry(TUTORIAL)
-    return entry.speed.median / tutorial.speed.median if tutorial else None
-
-
 def _of_compiler(row: Row, entry: Entry) -> float | None:
     """Of torch.compile's better mode; none where not both ran."""
     modes = [row.entry(name) for name in ("compile", "max-autotune")]
@@ -227,7 +222,7 @@ CUDA_TARGETS = (
         "cell 16x32x128, float32 and tf32",
         CUDA_CELL,
         "times as fast as the tutorial's CUDA design",
-        _of_tutorial,
+        _against(TUTORIAL),
         1.0,
         WORKS * (PRECISIONS - 1),
     ),
