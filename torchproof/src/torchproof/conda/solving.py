@@ -52,13 +52,12 @@ def detect() -> list[VirtualPackage]:
     return VirtualPackage.detect(VirtualPackageOverrides.from_env())
 
 
-def solve(channels: Sequence[Path], specs: Sequence[str], platform: str = "linux-64") -> Solution:
+def solve(channels: Sequence[Path], specs: Sequence[str]) -> Solution:
     """Solve on what this machine has; `CONDA_OVERRIDE_CUDA` is honoured as conda does.
 
     Args:
         channels: folders of channels, those first in line preferred.
         specs: what is asked for, in conda's match specifications.
-        platform: conda's name of the platform.
     """
     started = time.monotonic()
     try:
@@ -66,7 +65,7 @@ def solve(channels: Sequence[Path], specs: Sequence[str], platform: str = "linux
             rattler.solve(
                 [channel.resolve().as_uri() for channel in channels],
                 list(specs),
-                platforms=[platform, "noarch"],  # type: ignore[list-item]  # any name, not one of its Literal's
+                platforms=["linux-64", "noarch"],
                 virtual_packages=detect(),
             )
         )

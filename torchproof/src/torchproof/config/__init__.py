@@ -234,9 +234,9 @@ def section(source: Source, name: str) -> Any:
     )
 
 
-def line_of(header: str, key: str | None = None, path: Path = PATH) -> int:
+def line_of(header: str, key: str | None = None) -> int:
     """The line of a section of matrix.toml, or of a key below it, as Source.line_of() has it."""
-    return Source.of(_text(path)).line_of(header, key)
+    return Source.of(_text(PATH)).line_of(header, key)
 
 
 def load(path: Path = PATH) -> Matrix:
