@@ -1,7 +1,6 @@
 """`torchproof lock`: resolve what environments install, and write the locks."""
 
 import argparse
-import hashlib
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from packaging.requirements import Requirement
 
 from torchproof import config
 from torchproof.config import Torch
-from torchproof.files import write_atomically
+from torchproof.files import sha256, write_atomically
 from torchproof.machine.environments import pip_settings, requirements
 from torchproof.machine.inventory import find_program
 from torchproof.machine.lockfiles import ALWAYS, COMMON, LockError, Pin, home, parse, split
@@ -60,8 +59,7 @@ def cpu_build(version: str) -> tuple[Pin, ...]:
     stated = pip_settings(Path(sys.executable)).get("UV_FIND_LINKS", "")
     folders = map(Path, filter(None, stated.split(",")))
     wheels = [wheel for each in folders for wheel in each.glob(f"torch-{version}+cpu-*.whl")]
-    digests = (hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
-    hashes = frozenset(f"sha256:{digest}" for digest in digests)
+    hashes = frozenset(f"sha256:{sha256(wheel)}" for wheel in wheels)
     return (Pin(Requirement(f"torch==={version}+cpu"), hashes),) if hashes else ()
 
 

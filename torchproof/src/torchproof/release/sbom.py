@@ -1,7 +1,6 @@
 """A wheel's software bill of materials, in CycloneDX: what it is, needs, and was compiled with."""
 
 import datetime
-import hashlib
 import json
 import os
 import uuid
@@ -22,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from wheel.wheelfile import WheelFile
 
+from torchproof.files import sha256
 from torchproof.release.distributions import EPOCH
 from torchproof.release.version import ReleaseError
 
@@ -43,7 +43,7 @@ def inspect(wheel: Path) -> Contents:
         return Contents(
             metadata=Metadata.from_email(archive.read(metadata), validate=False),
             library=json.loads(archive.read(library[0])) if library else {},
-            sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+            sha256=sha256(wheel),
         )
 
 
