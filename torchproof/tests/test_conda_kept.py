@@ -22,10 +22,11 @@ from torchproof.conda.package_checks import policies
 from torchproof.conda.rendered import Output
 from torchproof.conda.session import Session
 from torchproof.conda.steps import Steps
-from torchproof.conda.summary import FAILED, PASSED, EnvironmentResult, PackageResult, ProofResult
+from torchproof.conda.summary import EnvironmentResult, PackageResult, ProofResult
 from torchproof.conda.targets import Target
 from torchproof.conda.worker_pool import done, worker_pool
 from torchproof.machine.inventory import Interpreter
+from torchproof.rows.results import FAILED, PASSED
 
 from torchproof import config
 

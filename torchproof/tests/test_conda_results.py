@@ -9,9 +9,6 @@ import json
 from rich.console import Console
 from torchproof.conda.package_proofs import summed
 from torchproof.conda.summary import (
-    FAILED,
-    NOT_RUN,
-    PASSED,
     EnvironmentResult,
     PackageResult,
     ProofResult,
@@ -19,6 +16,7 @@ from torchproof.conda.summary import (
     Results,
     tables,
 )
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED
 
 PACKAGE = PackageResult(
     "decay", "cpu_h1_0", "decay.conda", "00", 12.5, 245_000, 64, (PASSED, PASSED), PASSED

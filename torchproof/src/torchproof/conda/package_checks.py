@@ -12,10 +12,10 @@ from torchproof.audit import Policy, audit, default_policy, to_json
 from torchproof.audit.system_libraries import system_ceilings
 from torchproof.conda import package_builder
 from torchproof.conda.rendered import Output
-from torchproof.conda.summary import FAILED, NOT_RUN, PASSED
 from torchproof.conda.targets import Target
 from torchproof.config import Matrix
 from torchproof.files import write_atomically
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED
 
 # The variable by which conda and rattler are given a driver that is not there.
 OVERRIDE = "CONDA_OVERRIDE_CUDA"

@@ -13,11 +13,11 @@ from torchproof.conda.packages import Package
 from torchproof.conda.session import Session
 from torchproof.conda.solving import Solution
 from torchproof.conda.suite import Wanted
-from torchproof.conda.summary import FAILED, NOT_RUN, PASSED, ProofResult
+from torchproof.conda.summary import ProofResult
 from torchproof.conda.worker_pool import WorkerPool, done
 from torchproof.files import read_sealed, source_hash, text_hash, write_json, write_sealed
 from torchproof.machine.processes import Processes
-from torchproof.rows.results import read_cases
+from torchproof.rows.results import FAILED, NOT_RUN, PASSED, read_cases
 
 # Shown of a package's file alone, by building it again: not done twice for the same file.
 OF_FILES = "test_reproducible.py"

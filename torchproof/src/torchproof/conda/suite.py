@@ -11,13 +11,13 @@ from torchproof.conda.install import ENVIRONMENT, Installed, install
 from torchproof.conda.package_checks import driver_override
 from torchproof.conda.session import Session
 from torchproof.conda.solving import Solution, solve
-from torchproof.conda.summary import FAILED, PASSED, EnvironmentResult
+from torchproof.conda.summary import EnvironmentResult
 from torchproof.conda.targets import Target
 from torchproof.conda.worker_pool import WorkerPool
 from torchproof.config import Suite, project
 from torchproof.files import read_sealed, text_hash, tool_hash, write_sealed
 from torchproof.machine.processes import Processes
-from torchproof.rows.results import Counts, read_junit
+from torchproof.rows.results import FAILED, PASSED, Counts, read_junit
 
 # As matrix.toml calls them.
 FULL = ("slow", "quick")

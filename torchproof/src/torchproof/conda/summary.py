@@ -9,9 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from torchproof import terminal
-
-PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
-STYLES = {PASSED: "green", FAILED: "bold red", NOT_RUN: "yellow"}
+from torchproof.rows.progress import STYLES
+from torchproof.rows.results import FAILED, PASSED
 
 
 @dataclass(frozen=True)
