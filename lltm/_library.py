@@ -68,13 +68,21 @@ def build() -> Build:
     return Build.read(DIRECTORY / "build.json")
 
 
-def _check_whole(description: Build, path: Path) -> None:
+def _load_whole(path: Path, named: str, beside: str, remedy: str = REBUILD) -> None:
+    """Load a library, or say in one sentence what is wrong with it: damaged, or refused."""
     try:
-        problem = damage(path, description.libraries.get(path.name))
+        problem = damage(path, build().libraries.get(path.name))
     except OSError as error:
         problem = str(error)
     if problem is not None:
         raise ImportError(f"{path} is damaged ({problem}); {REINSTALL}")
+    try:
+        torch.ops.load_library(path)
+    except OSError as error:
+        # torch puts its own words around the loader's, which name the symbol or the version.
+        raise ImportError(
+            f"{named} cannot be loaded beside {beside}: {error.__cause__ or error}; {remedy}"
+        ) from None
 
 
 @functools.cache
@@ -88,17 +96,10 @@ def load() -> Build:
     description = build()
     if (reason := incompatibility(description, torch.__version__)) is not None:
         raise ImportError(reason)
+    built = f"built on torch {description.torch} by {description.compiler}"
+    named = f"lltm's {description.binding} library ({built})"
     path = DIRECTORY / NAMES.get(sys.platform, NAMES["linux"])
-    _check_whole(description, path)
-    try:
-        torch.ops.load_library(path)
-    except OSError as error:
-        # torch puts its own words around the loader's, which name the symbol or the version.
-        raise ImportError(
-            f"lltm's {description.binding} library (built on torch {description.torch} by "
-            f"{description.compiler}) cannot be loaded beside torch {torch.__version__}: "
-            f"{error.__cause__ or error}; {REBUILD}"
-        ) from None
+    _load_whole(path, named, f"torch {torch.__version__}")
     return description
 
 
@@ -110,14 +111,7 @@ def load_cells() -> None:
         ImportError: they are missing, damaged or cannot be loaded.
     """
     path = DIRECTORY / CELLS_NAMES.get(sys.platform, CELLS_NAMES["linux"])
-    _check_whole(build(), path)
-    try:
-        torch.ops.load_library(path)
-    except OSError as error:
-        raise ImportError(
-            f"{path} cannot be loaded beside torch {torch.__version__}: "
-            f"{error.__cause__ or error}; {REINSTALL}"
-        ) from None
+    _load_whole(path, str(path), f"torch {torch.__version__}", remedy=REINSTALL)
 
 
 @functools.cache
@@ -133,19 +127,12 @@ def load_cuda() -> bool:
     Raises:
         ImportError: they are there but cannot be loaded.
     """
-    description = build()
-    if description.cuda is None or torch.version.cuda is None:
+    release = build().cuda
+    if release is None or torch.version.cuda is None:
         return False
-    path = DIRECTORY / CUDA_NAME
-    _check_whole(description, path)
-    try:
-        torch.ops.load_library(path)
-    except OSError as error:
-        raise ImportError(
-            f"lltm's CUDA kernels (CUDA {description.cuda}) cannot be loaded beside torch "
-            f"{torch.__version__} (CUDA {torch.version.cuda}): {error.__cause__ or error}; "
-            f"{REBUILD}"
-        ) from None
+    named = f"lltm's CUDA kernels (CUDA {release})"
+    beside = f"torch {torch.__version__} (CUDA {torch.version.cuda})"
+    _load_whole(DIRECTORY / CUDA_NAME, named, beside)
     return True
 
 
