@@ -78,6 +78,14 @@ def _reference(check: Callable[..., None], function: Callable[..., Any]) -> Call
     return call
 
 
+def _compiled(
+    name: str, bindings: tuple[str, ...], devices: tuple[str, ...], source: str, suffix: str = ""
+) -> Backend:
+    """A backend by a library's ops, ``cell`` and ``sequence`` with a suffix."""
+    cell, sequence = (_op(f"{op}{suffix}", *bindings) for op in ("cell", "sequence"))
+    return Backend(name, bindings, devices, contract.DTYPES, cell, sequence, source)
+
+
 BACKENDS: tuple[Backend, ...] = (
     Backend(
         name="reference",
@@ -88,50 +96,21 @@ BACKENDS: tuple[Backend, ...] = (
         sequence=_reference(contract.check_sequence, reference.sequence),
         source="plain PyTorch, the definition of correct",
     ),
-    Backend(
-        name="aten",
-        bindings=("native", "jit"),
-        devices=("cpu", "cuda"),
-        dtypes=contract.DTYPES,
-        cell=_op("cell_aten", "native", "jit"),
-        sequence=_op("sequence_aten", "native", "jit"),
-        source="C++, composed of ATen ops as in the tutorial",
+    _compiled(
+        "aten",
+        ("native", "jit"),
+        ("cpu", "cuda"),
+        "C++, composed of ATen ops as in the tutorial",
+        suffix="_aten",
     ),
-    Backend(
-        name="jit",
-        bindings=("jit",),
-        devices=("cpu",),
-        dtypes=contract.DTYPES,
-        cell=_op("cell", "jit"),
-        sequence=_op("sequence", "jit"),
-        source="fused CPU kernels, built here by lltm.jit.load()",
-    ),
-    Backend(
-        name="fused",
-        bindings=("stable", "native"),
-        devices=("cpu",),
-        dtypes=contract.DTYPES,
-        cell=_op("cell", "stable", "native"),
-        sequence=_op("sequence", "stable", "native"),
-        source="fused CPU kernels",
-    ),
-    Backend(
-        name="cuda",
-        bindings=("cuda",),
-        devices=("cuda",),
-        dtypes=contract.DTYPES,
-        cell=_op("cell", "cuda"),
-        sequence=_op("sequence", "cuda"),
-        source="fused CUDA kernels",
-    ),
-    Backend(
-        name="jit_cuda",
-        bindings=("jit_cuda",),
-        devices=("cuda",),
-        dtypes=contract.DTYPES,
-        cell=_op("cell", "jit_cuda"),
-        sequence=_op("sequence", "jit_cuda"),
-        source="fused CUDA kernels, built here for this GPU by lltm.jit.load()",
+    _compiled("jit", ("jit",), ("cpu",), "fused CPU kernels, built here by lltm.jit.load()"),
+    _compiled("fused", ("stable", "native"), ("cpu",), "fused CPU kernels"),
+    _compiled("cuda", ("cuda",), ("cuda",), "fused CUDA kernels"),
+    _compiled(
+        "jit_cuda",
+        ("jit_cuda",),
+        ("cuda",),
+        "fused CUDA kernels, built here for this GPU by lltm.jit.load()",
     ),
 )
 """Every backend there is, slowest first."""
