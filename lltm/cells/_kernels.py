@@ -157,35 +157,31 @@ def _of_functor(definition: Definition) -> str | None:
 
 
 def _loaded(definition: Definition, made: Functor) -> str | None:
-    if _is_defined(made.namespace):
-        register(made.namespace, definition, made.saved)
-        return made.namespace
-    reason = _compile.unavailable_reason()
-    if reason is None:
-        try:
-            build = CellBuild.of(definition, made)
-            torch.ops.load_library(build.finished_library())
-        except (_compile.CompileError, OSError, ImportError) as error:
-            reason = str(error)
-        else:
-            register(made.namespace, definition, made.saved)
-            return made.namespace
-    _warn(definition, "", reason)
-    return None
+    if not _is_defined(made.namespace):
+        reason = _compile.unavailable_reason() or _failure(definition, made)
+        if reason is not None:
+            _warn(definition, "", reason)
+            return None
+    register(made.namespace, definition, made.saved)
+    return made.namespace
 
 
 def _cuda_loaded(definition: Definition) -> bool:
-    reason = _jit_cuda.unavailable_reason()
-    if reason is None:
-        try:
-            build = CellBuild.of(definition, functor(definition), _jit_cuda.architectures())
-            torch.ops.load_library(build.finished_library())
-        except (_compile.CompileError, OSError, ImportError) as error:
-            reason = str(error)
-        else:
-            return True
-    _warn(definition, " on CUDA tensors", reason)
-    return False
+    reason = _jit_cuda.unavailable_reason() or _failure(
+        definition, functor(definition), _jit_cuda.architectures()
+    )
+    if reason is not None:
+        _warn(definition, " on CUDA tensors", reason)
+    return reason is None
+
+
+def _failure(definition: Definition, made: Functor, images: tuple[str, ...] = ()) -> str | None:
+    """Why a cell's library could not be compiled or loaded; None once it is here."""
+    try:
+        torch.ops.load_library(CellBuild.of(definition, made, images).finished_library())
+    except (_compile.CompileError, OSError, ImportError) as error:
+        return str(error)
+    return None
 
 
 def _warn(definition: Definition, where: str, reason: str) -> None:
