@@ -9,26 +9,25 @@ construction, at the speed of plain PyTorch.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lltm import _dispatch, _stream_ops, contract, reference
+from lltm import _dispatch, _kernel_ops, _stream_ops, contract, reference
+from lltm._kernel_ops import KernelOps
 
 TENSOR_ARGUMENTS = 5
 """input, weights, bias, hidden state, cell state: the arguments that can have a gradient."""
 
 
 @dataclass(frozen=True)
-class Family:
-    """One op with the kernels behind it: ``name``, ``name_forward``, ``name_backward``.
+class Family(KernelOps):
+    """One of the LLTM's ops.
 
     Attributes:
-        name: the op's name.
-        namespace: where its library registered it.
         reference: the op in plain PyTorch.
         check: raises where an argument breaks the contract.
         check_backward: the same for ``name_backward``.
@@ -40,8 +39,6 @@ class Family:
         output_batch_dims: position of ``B`` in each output and saved tensor.
     """
 
-    name: str
-    namespace: str
     reference: Callable[..., tuple[Tensor, ...]]
     check: Callable[..., None]
     check_backward: Callable[..., None]
@@ -51,20 +48,6 @@ class Family:
     saved_outputs: tuple[int, ...]
     batch_dims: tuple[int | None, ...]
     output_batch_dims: tuple[int, ...]
-
-    def op(self, suffix: str = "") -> Any:
-        """The registered overload ``name + suffix``."""
-        return getattr(getattr(torch.ops, self.namespace), self.name + suffix).default
-
-    @functools.cached_property
-    def forward(self) -> Any:
-        """``name_forward``, looked up once."""
-        return self.op("_forward")
-
-    @functools.cached_property
-    def backward(self) -> Callable[..., tuple[Tensor, ...]]:
-        """``name_backward``, called the short way."""
-        return _dispatch.direct(self.op("_backward"))
 
 
 def _empty_cell(input: Tensor, h: Tensor) -> tuple[Tensor, ...]:
@@ -206,63 +189,23 @@ def _autograd(family: Family) -> Callable[..., tuple[Tensor, ...]]:
     return autograd
 
 
-def _autograd_forward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
-    op = family.op("_forward")
-
-    def autograd(*args: Any) -> tuple[Tensor, ...]:
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
-            raise NotImplementedError(
-                f"{op.name()} is the kernel behind {family.op().name()} and has no derivative of "
-                f"its own; call {family.op().name()}, or detach its arguments"
-            )
-        _dispatch.refuse_tangents(op, args, f"call {family.op().name()}, which has one")
-        with torch._C._AutoDispatchBelowAutograd():
-            results: tuple[Tensor, ...] = op(*args)
-            return results
-
-    return autograd
-
-
 def _autograd_backward(family: Family) -> Callable[..., tuple[Tensor, ...]]:
-    op = family.op("_backward")
+    def differentiable(*args: Any) -> tuple[Tensor, ...]:
+        """By the inputs: the saved activations in ``args`` are functions of them, and not used."""
+        grads = args[: family.outputs]
+        tensors = args[family.outputs : family.outputs + TENSOR_ARGUMENTS]
+        alpha, needs = args[-2:]
+        every = range(TENSOR_ARGUMENTS)
+        return _kernel_ops.gradients(family.reference, (*tensors, alpha), every, needs, grads)
+
+    known = family.autograd_backward(differentiable)
 
     def autograd(*args: Any) -> tuple[Tensor, ...]:
         if len(args[-1]) != TENSOR_ARGUMENTS:  # of which native's conversion names no argument
             contract.check_needs(f"{family.name}_backward", args[-1], None)
-        reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args[:-1])
-        if reverse or (_dispatch.is_transformed() and _dispatch.has_tangent(args)):
-            return _differentiable_backward(family, args)
-        with torch._C._AutoDispatchBelowAutograd():
-            results: tuple[Tensor, ...] = op(*args)
-            return results
+        return known(*args)
 
     return autograd
-
-
-def _differentiable_backward(family: Family, args: Sequence[Any]) -> tuple[Tensor, ...]:
-    """The gradients as the vector-Jacobian product of the reference, itself differentiable.
-
-    The saved activations in ``args`` are functions of the inputs, so they are not used: gradients
-    of these gradients reach the inputs only.
-    """
-    if torch._C._are_functorch_transforms_active():
-        raise NotImplementedError(
-            f"{family.op('_backward').name()} cannot be differentiated inside a torch.func "
-            f"transform; transform {family.op().name()} itself"
-        )
-    grads = args[: family.outputs]
-    inputs = list(args[family.outputs : family.outputs + TENSOR_ARGUMENTS])
-    alpha, needs = args[-2:]
-    wanted = [index for index, need in enumerate(needs) if need]
-
-    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-        full = list(inputs)
-        for index, tensor in zip(wanted, tensors, strict=True):
-            full[index] = tensor
-        return family.reference(*full, alpha)
-
-    gradients = iter(_dispatch.vjp(function, [inputs[index] for index in wanted], grads))
-    return tuple(next(gradients) if need else inputs[0].new_empty(0) for need in needs)
 
 
 # Autocast ---------------------------------------------------------------------------------------
@@ -360,7 +303,7 @@ def register(namespace: str, native: bool) -> None:
         else:
             library.impl(family.name, _autograd(family), "Autograd")
             _dispatch.add_reverse(family.op(), functools.partial(_apply, family))
-        library.impl(f"{family.name}_forward", _autograd_forward(family), "Autograd")
+        library.impl(f"{family.name}_forward", family.autograd_forward(), "Autograd")
         library.impl(f"{family.name}_backward", _autograd_backward(family), "Autograd")
         for key, device in _dispatch.AUTOCAST_DEVICES.items():
             for suffix in ("", "_aten") if native else ("",):

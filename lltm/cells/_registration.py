@@ -6,14 +6,15 @@ Reverse-mode first derivatives are kernels; whatever is rarer is the derivative 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lltm import _dispatch
+from lltm import _dispatch, _kernel_ops
+from lltm._kernel_ops import KernelOps
 from lltm.cells import _contract, _reference
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
@@ -24,35 +25,21 @@ BATCH_DIMS = (1, None, None, 1, None, 1, 1, None)
 """Of each argument; None where no dimension is the batch."""
 PASSED_TO_BACKWARD = Arguments._fields.index("input_weights")
 """The arguments that all three ops have, the first ones."""
+DIFFERENTIABLE = (0, 1, 2, 3, 6)
+"""Of Arguments, those that ``sequence_backward`` has a gradient for: :meth:`Arguments.tensors`."""
 SAVED_BATCH_DIMS = (1, 1, 2, 1)
 """Of what sequence_forward returns."""
 
 
 @dataclass(frozen=True)
-class CellOps:
+class CellOps(KernelOps):
     """The ops of one functor, which ``definition`` has; another one may differ in heads.
 
     Attributes:
-        namespace: where the library defined them.
         definition: of the cell.
     """
 
-    namespace: str
     definition: Definition
-
-    def op(self, suffix: str = "") -> Any:
-        """``sequence``, ``sequence_forward`` or ``sequence_backward``."""
-        return getattr(getattr(torch.ops, self.namespace), f"sequence{suffix}").default
-
-    @functools.cached_property
-    def forward(self) -> Any:
-        """``sequence_forward``, looked up once."""
-        return self.op("_forward")
-
-    @functools.cached_property
-    def backward(self) -> Callable[..., tuple[Tensor, ...]]:
-        """``sequence_backward``, called the short way."""
-        return _dispatch.direct(self.op("_backward"))
 
     def checked(self, arguments: Arguments) -> Definition:
         """The cell with as many heads as the weights have."""
@@ -159,56 +146,14 @@ def _autograd(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
     return autograd
 
 
-def _autograd_forward(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
-    op = cell.op("_forward")
-
-    def autograd(*args: Any) -> tuple[Tensor, ...]:
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
-            raise NotImplementedError(
-                f"{op.name()} is the kernel behind {cell.op().name()} and has no derivative of "
-                f"its own; call {cell.op().name()}, or detach its arguments"
-            )
-        _dispatch.refuse_tangents(op, args, f"call {cell.op().name()}, which has one")
-        with torch._C._AutoDispatchBelowAutograd():
-            results: tuple[Tensor, ...] = op(*args)
-            return results
-
-    return autograd
-
-
 def _autograd_backward(cell: CellOps) -> Callable[..., tuple[Tensor, ...]]:
-    op = cell.op("_backward")
-
-    def autograd(*args: Any) -> tuple[Tensor, ...]:
-        reverse = torch.is_grad_enabled() and torch._C._any_requires_grad(*args[:-1])
-        if reverse or (_dispatch.is_transformed() and _dispatch.has_tangent(args)):
-            return _differentiable_backward(cell, args)
-        with torch._C._AutoDispatchBelowAutograd():
-            results: tuple[Tensor, ...] = op(*args)
-            return results
-
-    return autograd
-
-
-def _differentiable_backward(cell: CellOps, args: Sequence[Any]) -> tuple[Tensor, ...]:
-    """The gradients as the vector-Jacobian product of the reference, itself differentiable."""
-    if torch._C._are_functorch_transforms_active():
-        raise NotImplementedError(
-            f"{cell.op('_backward').name()} cannot be differentiated inside a torch.func "
-            f"transform; transform {cell.op().name()} itself"
+    def differentiable(*args: Any) -> tuple[Tensor, ...]:
+        inputs = args[RESULTS : RESULTS + PASSED_TO_BACKWARD]
+        return _kernel_ops.gradients(
+            cell.reference, inputs, DIFFERENTIABLE, args[-1], args[:RESULTS]
         )
-    grads, needs = args[:RESULTS], args[-1]
-    inputs = list(args[RESULTS : RESULTS + PASSED_TO_BACKWARD])
-    positions = [at for at, need in zip((0, 1, 2, 3, 6), needs, strict=True) if need]
 
-    def function(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        full = list(inputs)
-        for index, tensor in zip(positions, tensors, strict=True):
-            full[index] = tensor
-        return cell.reference(*full)
-
-    gradients = iter(_dispatch.vjp(function, [inputs[index] for index in positions], grads))
-    return tuple(next(gradients) if need else inputs[0].new_empty(0) for need in needs)
+    return cell.autograd_backward(differentiable)
 
 
 # vmap -------------------------------------------------------------------------------------------
@@ -243,7 +188,7 @@ def register(namespace: str, definition: Definition, kept: int) -> None:
     """Give the ops that a library has defined in ``namespace`` all that is not a kernel."""
     library = torch.library.Library(namespace, "IMPL")
     _libraries.append(library)
-    cell = CellOps(namespace, definition)
+    cell = CellOps(namespace, "sequence", definition)
     for suffix, count in (("", None), ("_forward", kept)):
         name = f"{namespace}::sequence{suffix}"
         torch.library.register_fake(name, _fake(cell, count), lib=library)
@@ -258,5 +203,5 @@ def register(namespace: str, definition: Definition, kept: int) -> None:
     )
     library.impl("sequence", _autograd(cell), "Autograd")
     _dispatch.add_reverse(cell.op(), functools.partial(_reverse, cell))
-    library.impl("sequence_forward", _autograd_forward(cell), "Autograd")
+    library.impl("sequence_forward", cell.autograd_forward(), "Autograd")
     library.impl("sequence_backward", _autograd_backward(cell), "Autograd")
