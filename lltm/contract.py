@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -53,6 +54,18 @@ def check_alpha(alpha: float) -> None:
     check_number("alpha", alpha)
     if not 0 <= alpha <= FLOAT64_MAX:  # nan compares false
         raise ValueError(f"alpha must be finite and not negative, got {alpha}")
+
+
+def check_dropout(dropout: float, num_layers: int) -> None:
+    """Raise TypeError for what is no number, ValueError out of ``[0, 1]``; warn of one layer."""
+    check_number("dropout", dropout)
+    if not 0.0 <= dropout <= 1.0:
+        raise ValueError(f"dropout must be a probability in [0, 1], got {dropout}")
+    if dropout and num_layers == 1:
+        warnings.warn(
+            f"dropout={dropout} has no effect with num_layers=1: it is applied between layers",
+            stacklevel=3,
+        )
 
 
 def check_dtype(dtype: torch.dtype | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, overload
@@ -198,14 +197,7 @@ class LLTMSequence(nn.Module):
         contract.check_size("num_layers", num_layers)
         contract.check_alpha(alpha)
         contract.check_dtype(dtype)
-        contract.check_number("dropout", dropout)
-        if not 0.0 <= dropout <= 1.0:
-            raise ValueError(f"dropout must be a probability in [0, 1], got {dropout}")
-        if dropout and num_layers == 1:
-            warnings.warn(
-                f"dropout={dropout} has no effect with num_layers=1: it is applied between layers",
-                stacklevel=2,
-            )
+        contract.check_dropout(dropout, num_layers)
         self.input_features = input_features
         self.state_size = state_size
         self.num_layers = num_layers

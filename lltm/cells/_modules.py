@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence as Sequence_
 from typing import Any, overload
 
@@ -251,14 +250,7 @@ class Sequence(nn.Module):
         _check_sizes(cell, input_features, state_size)
         contract.check_size("num_layers", num_layers)
         contract.check_dtype(dtype)
-        contract.check_number("dropout", dropout)
-        if not 0.0 <= dropout <= 1.0:
-            raise ValueError(f"dropout must be a probability in [0, 1], got {dropout}")
-        if dropout and num_layers == 1:
-            warnings.warn(
-                f"dropout={dropout} has no effect with num_layers=1: it is applied between layers",
-                stacklevel=2,
-            )
+        contract.check_dropout(dropout, num_layers)
         self.cell = cell
         self.input_features = input_features
         self.state_size = state_size
