@@ -30,7 +30,7 @@ from build_support.variant import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).absolute().parent.parent
 X86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -125,20 +125,34 @@ def libraries() -> list[Extension]:
     return [library(), *more, *([cuda_library()] if CUDA else [])]
 
 
+def _extension(
+    name: str,
+    sources: list[str],
+    *,
+    libraries: Sequence[str] = (),
+    compile_more: Sequence[str] = (),
+    link_more: Sequence[str] = (),
+) -> Extension:
+    """A library of ours; what all have is added to what is given."""
+    return Extension(
+        f"lltm.lib.{name}",
+        sources=[*sources, *COMMON_SOURCES],
+        include_dirs=cpp_extension.include_paths(),
+        library_dirs=cpp_extension.library_paths(),
+        libraries=[*libraries, "torch_cpu", "c10"],
+        extra_compile_args={"cxx": [*compile_arguments(), *compile_more]},
+        extra_link_args=[*link_arguments(), *link_more],
+        language="c++",
+    )
+
+
 def library() -> Extension:
     """The library with the schemas and the CPU kernels; it holds no Python."""
     # Its cell's ops of lltm.cells are the stable binding's alone.
     lltm_cell = [f"-DLLTM_NAMESPACE={cells.LLTM.namespace}"] if BINDING == "stable" else []
-    return Extension(
-        "lltm.lib.liblltm",
-        sources=[*CPU_SOURCES[:1], *BINDING_SOURCES[BINDING], *CPU_SOURCES[1:], *COMMON_SOURCES],
-        include_dirs=cpp_extension.include_paths(),
-        library_dirs=cpp_extension.library_paths(),
-        libraries=["torch_cpu", "c10"],
-        extra_compile_args={"cxx": [*compile_arguments(), *lltm_cell]},
-        extra_link_args=link_arguments(),
-        language="c++",
-    )
+    first, *others = CPU_SOURCES
+    sources = [first, *BINDING_SOURCES[BINDING], *others]
+    return _extension("liblltm", sources, compile_more=lltm_cell)
 
 
 def cells_library() -> Extension:
@@ -149,16 +163,7 @@ def cells_library() -> Extension:
     """
     if BINDING != "stable":
         raise SystemExit("LLTM_CELLS=1 builds on torch's stable ABI; leave out LLTM_BINDING=native")
-    return Extension(
-        "lltm.lib.liblltm_cells",
-        sources=[*TILES, *COMMON_SOURCES],
-        include_dirs=cpp_extension.include_paths(),
-        library_dirs=cpp_extension.library_paths(),
-        libraries=["torch_cpu", "c10"],
-        extra_compile_args={"cxx": compile_arguments()},
-        extra_link_args=link_arguments(),
-        language="c++",
-    )
+    return _extension("liblltm_cells", TILES)
 
 
 def cuda_library() -> Extension:
@@ -170,16 +175,8 @@ def cuda_library() -> Extension:
     if not sys.platform.startswith("linux"):
         raise SystemExit("LLTM_CUDA=1 builds on Linux only; leave it out here")
     cuda.images()  # or a wrong list would be refused after the library for the CPU
-    return Extension(
-        "lltm.lib.liblltm_cuda",
-        sources=[f"csrc/{BINDING}/cuda_binding.cpp", *COMMON_SOURCES],
-        include_dirs=cpp_extension.include_paths(),
-        library_dirs=cpp_extension.library_paths(),
-        libraries=["torch_cuda", "torch_cpu", "c10"],
-        extra_compile_args={"cxx": compile_arguments()},
-        extra_link_args=[*link_arguments(), *cuda.static_runtime()],
-        language="c++",
-    )
+    binding, runtime = f"csrc/{BINDING}/cuda_binding.cpp", cuda.static_runtime()
+    return _extension("liblltm_cuda", [binding], libraries=["torch_cuda"], link_more=runtime)
 
 
 def check_jobs() -> None:
