@@ -81,14 +81,13 @@ def install_for_gpu(session: nox.Session, *groups: str) -> None:
     seen = "torch.cuda.is_available() or sys.exit('not run: no CUDA device that torch sees')"
     session.run("python", "-c", f"import sys, torch; {seen}")
     install(session, *groups)
-    session.install(
-        "--no-build-isolation", "--no-deps", "--force-reinstall", ".", env={"LLTM_CUDA": "1"}
-    )
+    install_lltm(session, LLTM_CUDA="1")
 
 
-def install_lltm(session: nox.Session) -> None:
-    """Build this tree's wheel on the torch that the session has installed, and install it."""
-    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".")
+def install_lltm(session: nox.Session, torch: str = TORCH, **variables: str) -> None:
+    """Install a torch, build this tree's wheel on it, and install that."""
+    session.install(f"torch=={torch}")
+    session.install("--no-build-isolation", "--no-deps", "--force-reinstall", ".", env=variables)
 
 
 def build_in_place(session: nox.Session) -> None:
@@ -121,7 +120,6 @@ def tests(session: nox.Session) -> None:
     """Build the wheel, install it, and run the test suite; arguments go to pytest."""
     install(session, "build", "lint", "template", "test", "workflows")
     install_torchproof(session, "conda", "init", "release")
-    session.install(f"torch=={TORCH}")
     install_lltm(session)
     session.run("pytest", *(session.posargs or IN_PARALLEL))
     if not session.posargs:
@@ -143,7 +141,6 @@ def dev(session: nox.Session) -> None:
 def examples(session: nox.Session) -> None:
     """Run every example and check what it claims; arguments go to pytest."""
     install(session, "build", "test")
-    session.install(f"torch=={TORCH}")
     install_lltm(session)
     session.run("pytest", "tests/examples", *(session.posargs or IN_PARALLEL))
 
@@ -153,7 +150,6 @@ def docs(session: nox.Session) -> None:
     """Build the pages into build/docs, warnings as errors, and execute every code block."""
     install(session, "build", "docs")
     install_torchproof(session, "conda")
-    session.install(f"torch=={TORCH}")
     install_lltm(session)
     session.run("sphinx-build", "-E", "-W", "--keep-going", "-q", "docs", "build/docs")
     session.run("pytest", "docs", *session.posargs)
@@ -213,8 +209,7 @@ def torch_nightly(session: nox.Session) -> None:
         )
     session.log(f"the newest torch that pip's indexes offer is {newest}")
     install(session, "build", "test")
-    session.install(f"torch=={newest}")
-    install_lltm(session)
+    install_lltm(session, newest)
     shown = (f"{OF_THE_OP}/test_equivalence.py", f"{OF_THE_OP}/test_warnings.py")
     session.run("pytest", *(session.posargs or [*IN_PARALLEL, *shown]))
 
@@ -248,7 +243,6 @@ def bench(session: nox.Session) -> None:
     """
     install(session, "build", "test")
     install_torchproof(session)
-    session.install(f"torch=={TORCH}")
     install_lltm(session)
     # A competitor that cannot be installed is reported as not run.
     for competitor in ("jax", "onnx", "onnxruntime"):
@@ -272,7 +266,6 @@ def fuzz(session: nox.Session) -> None:
     """Fuzz the raw ops and the readers of files: `-- --minutes 10 --seed 1`, or `--prove`."""
     install(session, "build", "test", "fuzz")
     install_torchproof(session)
-    session.install(f"torch=={TORCH}")
     install_lltm(session)
     session.run("pytest", "torchproof/tests/test_crashes.py", "-k", "not planted")
     session.run("python", "tests/campaign/fuzz.py", *session.posargs)
@@ -283,7 +276,6 @@ def faults(session: nox.Session) -> None:
     """Kill, starve and lock out what runs for long: `-- --minutes 15 --seed 1`, or `--prove`."""
     install(session, "build", "test")
     install_torchproof(session, "conda")
-    session.install(f"torch=={TORCH}")
     install_lltm(session)
     session.run("python", "tests/campaign/faults.py", *session.posargs)
 
