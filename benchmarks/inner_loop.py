@@ -26,8 +26,6 @@ from cases import BENCHMARK_CASES
 import lltm
 from benchmarks import competitors, contest, floors, workloads
 
-SLOW = ("compile",)
-
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
@@ -52,7 +50,7 @@ def chosen(options: argparse.Namespace) -> list[competitors.Competitor]:
     if options.only:
         names = [competitors.EAGER.name, *options.only.split(",")]
         return [competitor for competitor in everyone if competitor.name in names]
-    return [c for c in everyone if options.compile or c.name not in SLOW]
+    return [c for c in everyone if options.compile or c.name not in competitors.SLOW]
 
 
 def show(held: contest.Contest) -> None:
