@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -101,15 +100,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def called(copy: InstalledCopy, program: str = CALL, **environment: str) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=copy.environment() | environment,
-        cwd=copy.site,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    done = copy.run("-c", program, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 
