@@ -67,11 +67,11 @@ def test_a_project_is_what_its_section_says(tmp_path: Path) -> None:
     [
         ('name = "decay"\n', "", "line 2: the key 'name' is missing"),
         ('sources = ["csrc"]\nkernels = ["csrc"]\n', "", "keys 'sources', 'kernels' are missing"),
-        ('"csrc"]', '"csrc", 1]', "sources must be a string or a list of strings"),
+        ('"csrc"]', '"csrc", 1]', "must be a string or a list of strings, got list"),
         ("kernels", "kernel", "unknown key 'kernel'; the keys here are any_python, benchmarks"),
         ('stable = "decay"', "stable = 1", "stable must be a str, got int 1"),
         ('{ DECAY = "s" }', "{ DECAY = 1 }", "stable.DECAY must be a str, got int 1"),
-        ('conda = { stable = "decay", tests = "decay-tests" }', "conda = 1", "must be a table"),
+        ('conda = { stable = "decay", tests = "decay-tests" }', "conda = 1", "a table, got int 1"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:

@@ -110,23 +110,24 @@ def read_value(name: str, expected: Any, value: Any, line: int) -> Any:
     if expected == tuple[str, ...]:
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise ConfigError(f"line {line}: {name} must be a string or a list of strings")
+            raise _mistyped(name, "a string or a list of strings", value, line)
         return tuple(items)
-    if isinstance(expected, type) and dataclasses.is_dataclass(expected):
+    is_table = isinstance(expected, type) and dataclasses.is_dataclass(expected)
+    if is_table or typing.get_origin(expected) is dict:
         if not isinstance(value, dict):
-            raise ConfigError(f"line {line}: {name} must be a table")
-        return read_table(expected, value, line)
-    if typing.get_origin(expected) is dict:
-        if not isinstance(value, dict):
-            raise ConfigError(f"line {line}: {name} must be a table")
+            raise _mistyped(name, "a table", value, line)
+        if is_table:
+            return read_table(expected, value, line)
         inner = typing.get_args(expected)[1]
         return {key: read_value(f"{name}.{key}", inner, held, line) for key, held in value.items()}
     if type(value) is not expected:
-        raise ConfigError(
-            f"line {line}: {name} must be a {expected.__name__}, "
-            f"got {type(value).__name__} {value!r}"
-        )
+        raise _mistyped(name, f"a {expected.__name__}", value, line)
     return value
+
+
+def _mistyped(name: str, expected: str, value: Any, line: int) -> ConfigError:
+    kind = type(value).__name__
+    return ConfigError(f"line {line}: {name} must be {expected}, got {kind} {value!r}")
 
 
 def _lines_of(text: str, name: str) -> Iterator[int]:

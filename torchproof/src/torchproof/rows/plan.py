@@ -70,7 +70,11 @@ def expand_line(matrix: Matrix, spec: RowSpec) -> Iterator[Row]:
         try:
             found = releases(matrix, name, binding, python)
         except KeyError:
-            raise ConfigError(f"line {spec.line}: there is no torch {name!r} in the file") from None
+            known = ", ".join(release.series for release in matrix.torch)
+            raise ConfigError(
+                f"line {spec.line}: there is no torch {name!r}; name one of {known}, oldest, "
+                "newest, headers or all"
+            ) from None
         for release in found:
             yield Row(
                 torch=release.version,

@@ -157,7 +157,8 @@ class Builder:
             raise BuildFailed(f"{ended.explain()}{reason_in(log)}")
         wheels = sorted(home.glob("*.whl"))
         if len(wheels) != 1:
-            raise BuildFailed(f"expected one wheel, found {len(wheels)}")
+            found = ", ".join(path.name for path in wheels) or "none"
+            raise BuildFailed(f"expected one wheel of {project().name} in {home}, found {found}")
         artifact = Artifact(
             name=recipe.name,
             torch=recipe.torch,
