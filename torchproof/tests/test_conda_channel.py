@@ -18,7 +18,7 @@ from rattler_build import Package, RattlerBuildError
 from torchproof.conda import local, package_builder, repackage, run, targets
 from torchproof.conda.channel import Channel, ChannelFailed, Part
 from torchproof.conda.targets import Target
-from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
+from torchproof.machine.inventory import CompilerFound, Interpreter, Machine, Nvcc, find_nvcc
 from torchproof.machine.lockfiles import Lock, parse
 
 from torchproof import config
@@ -340,9 +340,9 @@ def test_nvcc_is_asked_for_its_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path
     )
     program.chmod(0o755)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    assert local.find_nvcc() == local.Nvcc("13.0", "13.0.88", Path("/usr/local/cuda-13.0"))
+    assert find_nvcc() == Nvcc("13.0", "13.0.88", Path("/usr/local/cuda-13.0"))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))
-    assert local.find_nvcc() is None
+    assert find_nvcc() is None
 
 
 def test_what_is_packed_is_emptied_and_not_deleted(tmp_path: Path) -> None:

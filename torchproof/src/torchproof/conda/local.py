@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchproof.errors import TorchproofError
-from torchproof.machine.inventory import Machine, Nvcc, find_nvcc
+from torchproof.machine.inventory import Machine, Nvcc
 
 
 class NoCompiler(TorchproofError):
@@ -32,5 +32,5 @@ def toolchain(machine: Machine) -> Toolchain:
         cxx=machine.default.path,
         version=machine.default.version,
         glibc=platform.libc_ver()[1],
-        nvcc=find_nvcc(),
+        nvcc=machine.nvcc,
     )

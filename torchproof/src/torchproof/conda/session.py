@@ -17,7 +17,7 @@ class Session:
     """The machine, the matrix and the folders.
 
     Attributes:
-        tool: what builds, as `build.TOOLS` calls it.
+        tool: what builds, as `package_builder.TOOLS` calls it.
         packages: the names of those that are built.
     """
 
