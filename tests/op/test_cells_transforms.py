@@ -13,7 +13,14 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from lltm.cells import _kernels
 from lltm.cells._contract import Arguments
-from lltm.cells._prove import Function, Problem, of_kernels, of_reference, results, with_tensors
+from lltm.cells._kernel_checks import (
+    Function,
+    Problem,
+    of_kernels,
+    of_reference,
+    results,
+    with_tensors,
+)
 
 pytestmark = [
     pytest.mark.subprocess,

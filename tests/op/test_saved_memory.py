@@ -12,7 +12,7 @@ from cases import BENCHMARK_CASES, Case
 from cells_cases import CELLS, EACH_CELL
 
 import lltm
-from lltm.cells._prove import Problem
+from lltm.cells._kernel_checks import Problem
 from lltm.cells._run import run
 
 OTHERS = ("reference", "aten")

@@ -1,0 +1,354 @@
+"""The checks that a cell's kernels go through, by :func:`lltm.cells.prove` and in our tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lltm.cells import _kernels, _reference
+from lltm.cells._contract import Arguments
+from lltm.cells._definition import Definition
+from lltm.cells._run import run, run_step
+from lltm.cells._step import StepArguments
+
+SLACK = {torch.float64: 64.0, torch.float32: 8.0, torch.bfloat16: 2.0, torch.float16: 2.0}
+"""Epsilons of the largest element that an error may have beyond twice eager's. In float64 there is
+nothing more exact to compare with, and the error is the difference from eager."""
+
+
+class CheckError(AssertionError):
+    """A check did not pass; the message says what was found."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a cell is tried with.
+
+    Attributes:
+        cell: its definition.
+        steps: T.
+        batch: B.
+        features: F.
+        state: S.
+        dtype: of every tensor.
+        device: of every tensor.
+        seed: other values for another one.
+    """
+
+    cell: Definition
+    steps: int = 9
+    batch: int = 5
+    features: int = 7
+    state: int = 20
+    dtype: torch.dtype = torch.float64
+    device: str = "cpu"
+    seed: int = 0
+
+    def arguments(self, reset: bool = True) -> Arguments:
+        """Values of the dtype, the same for a seed; states are positive, as a normaliser is.
+
+        Args:
+            reset: with rows that start again, from states of their own.
+        """
+        generator = torch.Generator("cpu").manual_seed(self.seed)
+        cell, state = self.cell, -(-self.state // self.cell.heads) * self.cell.heads
+
+        def drawn(*sizes: int) -> Tensor:
+            values = torch.rand(*sizes, generator=generator, dtype=torch.float64, device="cpu")
+            return values.to(self.device, self.dtype)
+
+        width = state // cell.heads + self.features
+        states = (cell.states, self.batch, state)
+        return Arguments(
+            input=2 * drawn(self.steps, self.batch, self.features) - 1,
+            weights=(2 * drawn(cell.gates * state, width) - 1) / width**0.5,
+            bias=drawn(cell.pre_activations * state) - 0.5,
+            states=0.1 + drawn(*states),
+            scalars=tuple(default for _, default in cell.scalars),
+            reset=drawn(self.steps, self.batch) < 0.3 if reset else None,
+            reset_state=0.1 + drawn(*states) if reset else None,
+        )
+
+
+Function = Callable[[Arguments], tuple[Tensor, Tensor]]
+Check = Callable[..., str]
+"""``check(cell, device)``: what was measured or compared; raises where it does not pass."""
+
+
+def results(
+    function: Function, arguments: Arguments, weights: Sequence[Tensor] | None = None
+) -> list[Tensor]:
+    """Outputs, then the gradients of every argument, for weights that differ by element.
+
+    Args:
+        function: what is called.
+        arguments: with these.
+        weights: of the outputs, in any dtype.
+    """
+    leaves = [each for each in arguments.tensors() if each is not None]
+    tensors = [each.detach().requires_grad_() for each in leaves]
+    outputs = function(with_tensors(arguments, tensors))
+    if weights is None:
+        weights = [
+            torch.linspace(-1, 1, each.numel(), device="cpu").view_as(each) for each in outputs
+        ]
+    seeds = [weight.to(each) for weight, each in zip(weights, outputs, strict=True)]
+    gradients = torch.autograd.grad(outputs, tensors, seeds, materialize_grads=True)
+    return [each.detach() for each in (*outputs, *gradients)]
+
+
+def with_tensors(arguments: Arguments, tensors: Sequence[Tensor]) -> Arguments:
+    """With other tensors in the place of those that are there."""
+    following = iter(tensors)
+    input, weights, bias, states, start = (
+        None if each is None else next(following) for each in arguments.tensors()
+    )
+    assert input is not None
+    assert weights is not None
+    assert states is not None
+    scalars, reset = arguments.scalars, arguments.reset
+    return Arguments(input, weights, bias, states, scalars, reset, start)
+
+
+def of_kernels(cell: Definition) -> Function:
+    return lambda arguments: run(cell, arguments)
+
+
+def of_reference(cell: Definition) -> Function:
+    return lambda arguments: _reference.sequence(cell, arguments)
+
+
+def _error(actual: Sequence[Tensor], exact: Sequence[Tensor], dtype: torch.dtype) -> float:
+    """The largest, in epsilons of the dtype times each tensor's largest element."""
+    worst = 0.0
+    for found, right in zip(actual, exact, strict=True):
+        if right.numel():
+            scale = max(float(right.abs().max()), torch.finfo(dtype).tiny)
+            miss = float((found.double() - right.double()).abs().nan_to_num(torch.inf).max())
+            worst = max(worst, miss / scale / torch.finfo(dtype).eps)
+    return worst
+
+
+# Checks -----------------------------------------------------------------------------------------
+
+
+def equals_the_step(
+    cell: Definition, device: str = "cpu", *, dtype: torch.dtype, reset: bool, **sizes: int
+) -> str:
+    """Outputs and gradients are those of the step; returns how far they and eager's are off."""
+    given = Problem(cell, dtype=dtype, device=device, **sizes).arguments(reset)
+    wide = [each.double() for each in given.tensors() if each is not None]
+    exact = results(of_reference(cell), with_tensors(given, wide))
+    found = _error(results(of_kernels(cell), given), exact, dtype)
+    eager = _error(results(of_reference(cell), given), exact, dtype)
+    limit = 2 * eager + SLACK[dtype]
+    if not found <= limit:
+        raise CheckError(f"an error of {found:.1f} eps, eager has {eager:.1f}")
+    return f"{found:.1f} eps" if dtype == torch.float64 else f"{found:.1f} eps, eager {eager:.1f}"
+
+
+FEW_STEPS, FEW_ROWS = 2, 3
+"""So few that packing the weights would take longer than reading them where they are."""
+
+
+def few_rows(cell: Definition, device: str = "cpu") -> str:
+    """A short sequence equals the step, too, in every dtype."""
+    for dtype in SLACK:
+        equals_the_step(cell, device, dtype=dtype, reset=True, steps=FEW_STEPS, batch=FEW_ROWS)
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in SLACK)
+
+
+def weights_apart(cell: Definition, device: str = "cpu") -> str:
+    """The same with the input's weights in a tensor of their own, as torch's modules have them."""
+    few = Problem(cell, FEW_STEPS, FEW_ROWS, device=device)
+    for problem in (Problem(cell, device=device), few):
+        given = problem.arguments()
+        parts = given.weights.tensor_split([given.state_columns()], dim=1)
+        leaves = [part.clone().requires_grad_() for part in parts]
+        apart = given._replace(weights=leaves[0], input_weights=leaves[1])
+        joined = given._replace(weights=given.weights.clone().requires_grad_())
+        with torch.no_grad():  # where nothing joins them
+            torch.testing.assert_close(run(cell, apart), run(cell, joined))
+        (expected,) = _weight_gradients(cell, joined, [joined.weights])
+        found = torch.cat(_weight_gradients(cell, apart, leaves), dim=1)
+        torch.testing.assert_close(found, expected)
+    return "values, gradients"
+
+
+def _weight_gradients(
+    cell: Definition, arguments: Arguments, leaves: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    output, last = run(cell, arguments)
+    return torch.autograd.grad(output.square().sum() + last.square().sum(), leaves)
+
+
+def single_step(cell: Definition, device: str = "cpu") -> str:
+    """A step by itself, as lltm.cells.Cell takes it, equals the step, too."""
+    _namespace(cell, device)
+    given = Problem(cell, steps=1, device=device).arguments(reset=False)
+
+    def step(arguments: Arguments) -> tuple[Tensor, Tensor]:
+        states, shape = arguments.states.unbind(), arguments.states.shape
+        of = arguments.weights, arguments.bias, states, arguments.scalars, shape
+        taken = run_step(cell, StepArguments(arguments.input[0], *of))
+        if taken is None:
+            raise CheckError("a step by itself takes a sequence's way")
+        last = torch.stack(taken)
+        return last[:1], last
+
+    with torch._C.DisableTorchFunction():  # a default device is a mode, which is to see each call
+        found = results(step, given)
+    expected = results(of_reference(cell), given)
+    torch.testing.assert_close(found, expected)
+    return "values, gradients"
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "transposed": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+    "strided": lambda x: torch.stack([x, x], -1)[..., 0],
+    "offset": lambda x: torch.cat([x[:1], x])[1:],
+}
+
+
+def _namespace(cell: Definition, device: str) -> str:
+    """Of its kernels: what only they promise cannot be asked of torch's own operations."""
+    namespace: str | None = _kernels.namespace(cell, device)
+    if namespace is None:
+        raise CheckError("the cell has no kernels")
+    return namespace
+
+
+def takes_any_layout(cell: Definition, device: str = "cpu") -> str:
+    """The same bits however the arguments lie in memory."""
+    _namespace(cell, device)
+    given = Problem(cell, device=device).arguments()
+    expected = run(cell, given)
+    for name, layout in LAYOUTS.items():
+        tensors = [layout(each) for each in given.tensors() if each is not None]
+        for found, right in zip(run(cell, with_tensors(given, tensors)), expected, strict=True):
+            if not torch.equal(found, right):
+                raise CheckError(f"other values for {name} arguments")
+    return ", ".join(LAYOUTS)
+
+
+def _checked_by_autograd(
+    check: Callable[..., bool], cell: Definition, device: str, **options: Any
+) -> str:
+    given = Problem(cell, steps=3, batch=2, features=2, state=4, device=device).arguments()
+    leaves = [each.requires_grad_() for each in given.tensors() if each is not None]
+    check(lambda *tensors: run(cell, with_tensors(given, tensors)), leaves, **options)
+    return f"{sum(each.numel() for each in leaves)} inputs"
+
+
+def gradcheck(cell: Definition, device: str = "cpu") -> str:
+    """First derivatives are those of finite differences."""
+    return _checked_by_autograd(torch.autograd.gradcheck, cell, device)
+
+
+def gradgradcheck(cell: Definition, device: str = "cpu") -> str:
+    """Second derivatives, too."""
+    return _checked_by_autograd(torch.autograd.gradgradcheck, cell, device, fast_mode=True)
+
+
+def forward_mode(cell: Definition, device: str = "cpu") -> str:
+    """Forward-mode derivatives, too."""
+    options = {"check_forward_ad": True, "check_backward_ad": False, "fast_mode": True}
+    return _checked_by_autograd(torch.autograd.gradcheck, cell, device, **options)
+
+
+def vmap(cell: Definition, device: str = "cpu") -> str:
+    """Mapped over inputs, and over weights."""
+    given = Problem(cell, device=device).arguments(reset=False)
+
+    def output(input: Tensor, weights: Tensor) -> Tensor:
+        tensors = (input, weights, *(t for t in given.tensors()[2:] if t is not None))
+        return run(cell, with_tensors(given, tensors))[0]
+
+    inputs, weights = (torch.stack([each, -each]) for each in (given.input, given.weights))
+    for in_dims, mapped in (((0, None), (inputs, given.weights)), ((0, 0), (inputs, weights))):
+        found = torch.func.vmap(output, in_dims=in_dims)(*mapped)
+        each = [
+            mapped if of is not None else [mapped] * 2
+            for of, mapped in zip(in_dims, mapped, strict=True)
+        ]
+        expected = torch.stack([output(x, w) for x, w in zip(*each, strict=True)])
+        torch.testing.assert_close(found, expected)
+    return "inputs, weights"
+
+
+def same_bits_on_any_threads(cell: Definition, device: str = "cpu") -> str:
+    """One thread and four give the same bits, twice."""
+    _namespace(cell, device)
+    given = Problem(cell, 12, 65, 33, 132, torch.float32, device)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        expected = results(of_kernels(cell), given.arguments())
+        for threads in (1, 4):
+            torch.set_num_threads(threads)
+            found = results(of_kernels(cell), given.arguments())
+            if not all(torch.equal(a, e) for a, e in zip(found, expected, strict=True)):
+                raise CheckError(f"other bits on {threads} threads")
+    finally:
+        torch.set_num_threads(before)
+    return "1 and 4 threads"
+
+
+def opcheck(cell: Definition, device: str = "cpu") -> str:
+    """Torch's own checks of a custom op."""
+    namespace = _namespace(cell, device)
+    given = Problem(cell, dtype=torch.float32, device=device).arguments()
+    for each in given.tensors():
+        if each is not None:
+            each.requires_grad_()
+    op = getattr(torch.ops, namespace).sequence.default
+    return ", ".join(torch.library.opcheck(op, tuple(given)))
+
+
+def compiles(cell: Definition, device: str = "cpu") -> str:
+    """torch.compile traces it into one graph, and torch.export into a program."""
+    given = Problem(cell, device=device).arguments()
+    tensors = tuple(each for each in given.tensors() if each is not None)
+
+    class Module(torch.nn.Module):
+        def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+            return run(cell, with_tensors(given, tensors))
+
+    expected = Module()(*tensors)
+    torch.compiler.reset()  # of the graphs of other cells, of which it keeps a few
+    compiled: Any = torch.compile(Module(), fullgraph=True, backend="aot_eager")
+    exported = torch.export.export(Module(), tensors).module()
+    for function in (compiled, exported):
+        torch.testing.assert_close(function(*tensors), expected)
+    return "torch.compile, torch.export"
+
+
+def _checks_of_values() -> dict[str, Check]:
+    return {
+        f"forward, backward in {str(dtype).removeprefix('torch.')}{', with resets' * reset}": (
+            partial(equals_the_step, dtype=dtype, reset=reset)
+        )
+        for dtype in SLACK
+        for reset in (False, True)
+    }
+
+
+CHECKS: dict[str, Check] = {
+    **_checks_of_values(),
+    "few rows": few_rows,
+    "weights apart": weights_apart,
+    "single step": single_step,
+    "memory layouts": takes_any_layout,
+    "first derivatives": gradcheck,
+    "second derivatives": gradgradcheck,
+    "forward mode": forward_mode,
+    "vmap": vmap,
+    "same bits": same_bits_on_any_threads,
+    "torch.library.opcheck": opcheck,
+    "one graph": compiles,
+}
