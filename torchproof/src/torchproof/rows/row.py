@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -318,7 +319,8 @@ class RowRun:
         with self._timed("tests"):
             junit, oracle = self.work / "junit.xml", self.work / "oracle.json"
             workers = ["-n", str(self.tools.workers)]
-            with watched(self._log("tests"), self._tell_share):
+            tell = partial(self.tools.progress.share, self.placed.row.id)
+            with watched(self._log("tests"), tell):
                 ended = self._pytest(
                     environment,
                     [str(ROOT / path) for path in suite.paths],
@@ -332,9 +334,6 @@ class RowRun:
                 raise RowFailed(self._explain_tests(ended, limit))
             if tests is None or tests.passed == 0:
                 raise RowFailed("no test passed, so nothing is proven")
-
-    def _tell_share(self, percent: int) -> None:
-        self.tools.progress.share(self.placed.row.id, percent)
 
     def _explain_tests(self, ended: CompletedCommand, limit: float) -> str:
         crash = crash_in(self._log("tests"))
@@ -419,10 +418,8 @@ class RowRun:
         self.tools.progress.finished(self.result)
 
     def _write(self) -> None:
-        logs = {path.stem: str(path.relative_to(self.tools.folder)) for path in self._logs()}
+        kept = sorted(self._log("any").parent.glob("*.log"))
+        logs = {path.stem: str(path.relative_to(self.tools.folder)) for path in kept}
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self._set(finished=now, logs=logs)
         results.write(self.tools.rows, self.result)
-
-    def _logs(self) -> list[Path]:
-        return sorted(self._log("any").parent.glob("*.log"))
