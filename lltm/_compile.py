@@ -62,7 +62,8 @@ class Library:
             CompileError: a compiler failed.
         """
         objects = [self.path.with_name(f"{source.stem}.o") for source in self.sources]
-        include = [f"-I{path}" for path in _include_paths()]
+        torchs = _jit_cuda.cpp_extension()
+        include = [f"-I{path}" for path in torchs.include_paths()]
         host = [*compiler(), *FLAGS, *self.flags, *include]
         commands = [
             [*(self.nvcc if source.suffix == ".cu" else host), "-c", str(source), "-o", str(made)]
@@ -70,7 +71,7 @@ class Library:
         ]
         linked = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         link = [*compiler(), "-shared", *map(str, objects), "-o", str(linked)]
-        link += [f"-L{path}" for path in _library_paths()]
+        link += [f"-L{path}" for path in torchs.library_paths()]
         try:
             with ThreadPoolExecutor(os.cpu_count()) as workers:
                 list(workers.map(_run, commands))
@@ -79,14 +80,6 @@ class Library:
         finally:
             for made in (*objects, linked):
                 made.unlink(missing_ok=True)
-
-
-def _include_paths() -> list[str]:
-    return list(_jit_cuda.cpp_extension().include_paths())
-
-
-def _library_paths() -> list[str]:
-    return list(_jit_cuda.cpp_extension().library_paths())
 
 
 def _run(command: Sequence[str]) -> None:
