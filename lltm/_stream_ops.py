@@ -22,19 +22,6 @@ def _fake_pack(weights: Tensor) -> Tensor:
     return weights.new_empty(elements, dtype=dtype)
 
 
-def _fake_stream_step(
-    input: Tensor,
-    packed: Tensor,
-    bias: Tensor | None,
-    old_h: Tensor,
-    cell: Tensor,
-    new_h: Tensor,
-    alpha: float = 1.0,
-) -> None:
-    """It returns nothing and changes no shape."""
-    contract.check_stream_step(input, packed, bias, old_h, cell, new_h, alpha)
-
-
 def _autograd_stream_step(op: Any) -> Callable[..., None]:
     def autograd(*args: Any) -> None:
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
@@ -95,7 +82,9 @@ def register(namespace: str, library: torch.library.Library) -> None:
     pack = getattr(torch.ops, namespace).pack.default
     torch.library.register_fake(f"{namespace}::pack", _fake_pack, lib=library)
     library.impl("pack", _autograd_pack(pack), "Autograd")
-    torch.library.register_fake(f"{namespace}::stream_step", _fake_stream_step, lib=library)
+    # It returns nothing and changes no shape.
+    fake = contract.check_stream_step
+    torch.library.register_fake(f"{namespace}::stream_step", fake, lib=library)
     library.impl("stream_step", _autograd_stream_step(op), "Autograd")
     library.impl("stream_step", _versioned_stream_step(op), "ADInplaceOrView")
     for key in ("Conjugate", "Negative"):

@@ -227,7 +227,7 @@ def check_cell(
     bias: Tensor | None,
     old_h: Tensor,
     old_cell: Tensor,
-    alpha: float,
+    alpha: float = 1.0,
 ) -> None:
     """Raise RuntimeError if a cell argument breaks the contract (TypeError for its type)."""
     check_types("cell", CELL_TENSORS, (input, weights, bias, old_h, old_cell))
@@ -241,7 +241,7 @@ def check_sequence(
     bias: Tensor | None,
     h0: Tensor,
     c0: Tensor,
-    alpha: float,
+    alpha: float = 1.0,
 ) -> None:
     """Raise RuntimeError if a sequence argument breaks the contract (TypeError for its type)."""
     check_types("sequence", SEQUENCE_TENSORS, (input, weights, bias, h0, c0))
@@ -332,7 +332,7 @@ def check_stream_step(
     old_h: Tensor,
     cell: Tensor,
     new_h: Tensor,
-    alpha: float,
+    alpha: float = 1.0,
 ) -> None:
     """Raise RuntimeError if an argument of ``stream_step`` breaks the contract.
 
