@@ -79,14 +79,14 @@ def generate_flags(images: Sequence[str]) -> list[str]:
 
 def compiler_flags(architecture: str, host: tuple[str, ...]) -> list[str]:
     """For nvcc: this GPU and no other; ``host`` are the C++ compiler's own."""
-    defines = [flag for flag in host if flag.startswith("-D")]
-    return [
-        "-O3",
-        *generate_flags([architecture]),
-        f'-DLLTM_CUDA_ARCHITECTURES="\\"{architecture}\\""',
-        *defines,
-        *(f"-Xcompiler={flag}" for flag in host if flag not in defines),
-    ]
+    listed = f'-DLLTM_CUDA_ARCHITECTURES="\\"{architecture}\\""'
+    return ["-O3", *generate_flags([architecture]), listed, *host_flags(host)]
+
+
+def host_flags(flags: Sequence[str]) -> list[str]:
+    """The C++ compiler's flags for nvcc, which reads definitions itself and hands on the rest."""
+    defines = [flag for flag in flags if flag.startswith("-D")]
+    return [*defines, *(f"-Xcompiler={flag}" for flag in flags if flag not in defines)]
 
 
 def _toolkit(home: Path) -> Path:

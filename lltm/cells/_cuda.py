@@ -59,13 +59,10 @@ def compile_library(
         CompileError: a compiler is missing or failed.
     """
     host = ["-ccbin", _compile.compiler()[0]] if os.environ.get("CXX") else []
-    defines = [flag for flag in flags if flag.startswith("-D")]
-    others = [flag for flag in flags if flag not in defines]
     command = [
         *(str(nvcc()), *host, *_jit_cuda.generate_flags(images), "-std=c++17", "-O3", "-w"),
         f'-DLLTM_CUDA_ARCHITECTURES="{", ".join(images)}"',
-        *defines,
-        *(f"-Xcompiler={flag}" for flag in ("-fPIC", "-fvisibility=hidden", *others)),
+        *_jit_cuda.host_flags(("-fPIC", "-fvisibility=hidden", *flags)),
     ]
     csrc = jit.source_directory()
     stub = [f"-L{_link_stub(path.parent)}", "-ltorch_cuda", "-Wl,--no-undefined"]
