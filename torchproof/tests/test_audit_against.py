@@ -363,3 +363,37 @@ def test_a_library_of_torch_that_its_import_does_not_load_is_out_of_reach(
     code = f"import ctypes; ctypes.CDLL({str(core)!r}); ctypes.CDLL({str(library)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "libnvrtc.so.13: cannot open shared object file" in done.stderr
+
+
+IMPORT = """def _preload_cuda_deps():
+    libraries = [("cusolver", "libcusolver.so.*[0-9]")]
+
+
+def _load_global_deps():
+    ctypes.CDLL("libtorch_global_deps.so")
+    {call}
+"""
+OPENING = {
+    "all that it lists": "_preload_cuda_deps()",
+    "what there is of its list": "_preload_cuda_deps(required=False)",
+    "one by its name": '_preload_cuda_deps("cusolver", "libcusolver.so.*[0-9]")',
+    "none": "pass",
+}
+
+
+@pytest.mark.parametrize("runtime", [True, False], ids=["CUDA", "no CUDA"])
+@pytest.mark.parametrize("opening", OPENING)
+def test_what_torchs_own_python_opens_is_in_reach(
+    toolchain: Toolchain, opening: str, runtime: bool
+) -> None:
+    torch = stub_torch(toolchain, cuda="13.0")
+    (torch / "__init__.py").write_text(IMPORT.format(call=OPENING[opening]), encoding="utf-8")
+    solver = toolchain.stub("nvidia/cusolver/lib/libcusolver.so.12", ["cusolverDnCreate"])
+    cudart = toolchain.stub("nvidia/runtime/lib/libcudart.so.13", ["cudaGetLastError"])
+    core = torch / "lib" / "libtorch_cpu.so"
+    all_needed = ("-Wl,--no-as-needed", str(core), *([str(cudart)] if runtime else []))
+    toolchain.library("torch/lib/libtorch_global_deps.so", "", *all_needed)
+    source = CALL.format("cusolverDnCreate") + CALL.format(THERE)
+    verdict = predicted(toolchain.library("ext.so", source, str(core), str(solver)), torch)
+    expected = ("loads", ()) if runtime and opening != "none" else ("fails", (solver.name,))
+    assert (verdict.outcome, verdict.missing) == expected

@@ -27,6 +27,7 @@ from torchproof.audit.system_libraries import (
     library_folders,
     read_provider,
 )
+from torchproof.audit.torch_import import loaded
 from torchproof.audit.torches import Torch
 
 Outcome = Literal["loads", "fails", "unsafe"]
@@ -58,7 +59,7 @@ def resolve(
     def verdict(outcome: Outcome, reason: str, missing: Iterable[str] = ()) -> Verdict:
         return Verdict(torch.version, str(torch.path), outcome, reason, tuple(missing))
 
-    search = Search(_loaded(torch.path), tuple(_system_folders(torch)), elf.machine)
+    search = Search(loaded(torch.path), tuple(_system_folders(torch)), elf.machine)
     core = torch.path / "lib" / "libtorch_cpu.so"
     if core.is_file() and (own := read_provider(core)) and own.machine != elf.machine:
         return verdict("fails", f"it is for {elf.machine}, this torch for {own.machine}")
@@ -147,24 +148,6 @@ def _read_whole(path: Path) -> Elf | None:
         return read(path)
     except (NotElfError, OSError):
         return None
-
-
-@cache
-def _loaded(torch: Path) -> dict[str, Path]:
-    """The libraries that `import torch` has loaded, by name."""
-    folders = [torch / "lib", *sorted((torch.parent / "nvidia").glob("*/lib"))]
-    wanted = [*torch.glob("_C*.so"), *torch.glob("lib/libtorch_global_deps.so")]
-    if not wanted:  # not a whole torch: whatever it has
-        return {path.name: path for path in torch.glob("lib/*.so*")}
-    found: dict[str, Path] = {}
-    while wanted:
-        provider = read_provider(wanted.pop())
-        for name in provider.needed if provider else ():
-            path = next((folder / name for folder in folders if (folder / name).is_file()), None)
-            if path and name not in found:
-                found[name] = path
-                wanted.append(path)
-    return found
 
 
 def _folders(search_path: Iterable[str], library: Path) -> Iterator[Path]:
