@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -20,6 +21,8 @@ from torchproof.config import ROOT
 from torchproof import config
 
 if TYPE_CHECKING:
+    from torchproof.audit import LibraryReport
+
     from .conftest import Toolchain
 
 SOURCE = """
@@ -342,6 +345,24 @@ def test_a_wheel_that_names_its_torch_is_believed(
 def test_torch_itself_bundles_nothing(library: Path) -> None:
     torch = library.parent / "libtorch_cpu.so"
     assert "bundled-torch" not in audit(torch).failed_rules()
+
+
+@pytest.mark.parametrize("place", ["torch/lib", "lib/python3.11/site-packages/torch/lib", "lib"])
+def test_torchs_own_libraries_are_where_they_belong(library: Path, place: str) -> None:
+    torch = library.parent / "environment"
+    (torch / place).mkdir(parents=True)
+    for name in ("libtorch_cpu.so", "libtorch_global_deps.so", "libshm.so"):
+        shutil.copy(library, torch / place / name)
+    assert "bundled-torch" not in audit(torch).failed_rules()
+    (torch / "op.libs").mkdir()
+    shutil.copy(library, torch / "op.libs" / "libc10-0123abcd.so")
+    failed = [each.name for each in audit(torch).libraries if "bundled-torch" in rules(each)]
+    assert failed == ["op.libs/libc10-0123abcd.so"]
+
+
+def rules(library: LibraryReport) -> set[str]:
+    """The rules that it breaks."""
+    return {finding.rule for finding in library.failed}
 
 
 def test_a_library_inside_that_is_damaged_is_named(library: Path) -> None:

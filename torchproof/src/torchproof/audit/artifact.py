@@ -34,6 +34,10 @@ TORCH_LIBRARY = re.compile(
     r"lib(?:torch(?:_(?:cpu|python|global_deps|nvshmem|(?:cuda|hip)(?:_(?:cpp|cu|linalg))?|xpu)"
     r"|[_-]xpu[_-]ops[\w-]*)?|c10(?:_(?:cuda|hip|xpu))?)(?:[.-][0-9a-f]{8})?\.so[.\d]*"
 )
+# Where torch has them itself: in its package, a site-packages, an environment, conda's libtorch.
+IN_TORCH = re.compile(
+    r"(?:(?:lib/python3[^/]*/site-packages/)?torch/)?lib/libtorch_global_deps\.so"
+)
 LIBRARY = re.compile(r".+\.so(?:\..*)?")
 HOLLOW = re.compile(r".+\.so[.\d]*")  # no lib.so.json, which may be empty
 LFS_POINTER = b"version https://git-lfs"
@@ -87,7 +91,8 @@ class Artifact:
     @property
     def bundled(self) -> tuple[Member, ...]:
         """The libraries of torch packed with others; torch's own packages bundle nothing."""
-        own = tuple(member for member in self.members if member.is_torch)
+        in_torch = {Path(m.name).parent for m in self.members if IN_TORCH.fullmatch(m.name)}
+        own = tuple(m for m in self.members if m.is_torch and Path(m.name).parent not in in_torch)
         return own if len(own) < len(self.members) else ()
 
 
