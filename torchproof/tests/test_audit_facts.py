@@ -255,9 +255,21 @@ def test_nothing_is_required_of_a_torch_that_nobody_named(toolchain: Toolchain) 
     for torch, status in ((None, "not run"), ("2.3", "passed"), ("2.13", "failed")):
         findings = {f.rule: f.status for f in audit(old, Policy(torch=torch)).libraries[0].findings}
         assert findings["cxx11-abi"] == status
-    assert {f.rule: f.status for f in audit(old).libraries[0].findings}[
-        "compiler-floor"
-    ] == "not run"
+    assert compiler_floor(old) == ("not run", "nothing says which torch it was built on (--torch)")
+
+
+def compiler_floor(library: Path, torch: str | None = None) -> tuple[str, str]:
+    """What the rule of the compiler says of a library that is for a torch."""
+    (report,) = audit(library, Policy(torch=torch)).libraries
+    (found,) = (finding for finding in report.findings if finding.rule == "compiler-floor")
+    return found.status, found.expected
+
+
+def test_a_torch_before_cxx17_requires_no_compiler_for_it(toolchain: Toolchain) -> None:
+    old = toolchain.library("ext.so", NATIVE_STRING)
+    toolchain.rewrite_comment(old, "GCC: (GNU) 7.5.0")
+    assert compiler_floor(old, "1.12") == ("not run", "torch 1.12 is no C++17 yet")
+    assert compiler_floor(old, "2.0") == ("failed", "gcc >= 9.3: torch 2.0 is C++17")
 
 
 def test_a_string_of_a_library_without_torch_is_not_torchs(toolchain: Toolchain) -> None:

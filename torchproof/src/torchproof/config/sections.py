@@ -126,6 +126,7 @@ class Audit:
         gcc_abi: no torch was ever built with an older C++ ABI.
         abi3: the limited API that a bare .abi3.so is checked against.
         cxx11_abi_since: the first torch whose wheels have _GLIBCXX_USE_CXX11_ABI=1.
+        cxx17_since: the first torch whose headers are C++17.
         ceilings: the newest symbol versions that a binary may need.
         cxx17: the first compilers fit for the headers of a torch that is C++17.
         ptx: the PTX ISA that each CUDA release writes.
@@ -137,6 +138,7 @@ class Audit:
     gcc_abi: str
     abi3: str
     cxx11_abi_since: str
+    cxx17_since: str
     ceilings: Ceilings
     cxx17: FloorOfCxx17
     ptx: dict[str, str]

@@ -49,6 +49,8 @@ def compiler_floor(subject: Subject) -> Outcome:
     headers = torch or subject.facts.lowest_torch
     if headers is None:
         return not_run(str(compiler), NO_TORCH)
+    if Version(headers) < Version(config.audit().cxx17_since):
+        return not_run(str(compiler), f"torch {headers} is no C++17 yet")
     cxx, oldest = floor(headers, compiler.family)
     expected = f"{compiler.family} >= {oldest}: torch {headers} is C++{cxx}"
     return judged(Version(compiler.version) >= Version(oldest), str(compiler), expected)
