@@ -134,6 +134,9 @@ def test_a_library_of_musl_is_for_musllinux(toolchain: Toolchain, soname: str) -
     library = toolchain.library("op.so", source, "-nostdlib", str(musl))
     assert platforms(wheel(library, "op-1.0-py3-none-musllinux_1_2_x86_64.whl")) == ["passed"]
     assert platforms(wheel(library, "op-1.0-py3-none-manylinux_2_28_x86_64.whl")) == ["failed"]
+    (report,) = audit(library).libraries
+    assert (report.facts.manylinux, report.facts.oldest_systems) == ("linux_x86_64", ())
+    assert "needed" not in rules(report)
 
 
 def test_one_elf_machine_is_both_of_the_32_bit_arms(library: Path) -> None:

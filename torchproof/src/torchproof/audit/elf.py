@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from torchproof.audit import fatbin
@@ -44,6 +45,7 @@ MACHINES = {
     243: "riscv64",
     258: "loongarch64",
 }
+MUSL = ("libc.so", "libc.musl-*.so.1")  # the names of its C library: its own, and Alpine's
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 DEBUG_SECTIONS = (".debug_info", ".zdebug_info")
 EXECUTABLE, NOW, NOW_1, TEXTREL = 0x1, 0x8, 0x1, 0x4
@@ -96,6 +98,13 @@ class Elf:
     def search_path(self) -> tuple[str, ...]:
         """The folders in which it has the loader look, as it writes them."""
         return (*self.rpath, *self.runpath)
+
+    @property
+    def c_library(self) -> str:
+        """The C library it is linked with: "glibc", "musl", or nothing where it has neither."""
+        if "libc.so.6" in self.needed:
+            return "glibc"
+        return "musl" if any(fnmatch(name, of) for name in self.needed for of in MUSL) else ""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,15 @@ MACHINES = frozenset(row.value for row in Architecture)
 HOME = Architecture.x86_64.value  # the libraries of a machine without a policy go by the same names
 
 
+def no_policy(machine: str) -> str:
+    """What stands for a policy where a library satisfies none."""
+    return f"linux_{machine}"
+
+
 def oldest_policy(machine: str, versions: Iterable[VersionNeed]) -> str:
-    """The policy with the oldest systems whose symbol versions are enough; "linux_..." is none."""
+    """The policy with the oldest systems whose symbol versions are enough, or none."""
     if machine not in MACHINES:
-        return f"linux_{machine}"
+        return no_policy(machine)
     needed: dict[str, set[str]] = defaultdict(set)
     for need in versions:
         needed[need.library].add(need.version)

@@ -6,7 +6,7 @@ from packaging.version import Version
 
 from torchproof.audit import manylinux as policies
 from torchproof.audit.artifact import is_torch_library
-from torchproof.audit.elf import Elf
+from torchproof.audit.elf import MUSL, Elf
 from torchproof.audit.outcome import (
     Outcome,
     Subject,
@@ -21,7 +21,7 @@ from torchproof.audit.policy import CPU
 from torchproof.audit.symbols import brief
 
 CUDA_LIBRARIES = ("libcudart.so.*", "libcu*.so.*", "libnv*.so.*", "libnccl.so.*")
-LOADER = ("ld-linux*.so.*",)
+LOADER = ("ld-linux*.so.*", *MUSL)
 ORIGINS = ("$ORIGIN", "${ORIGIN}")
 LINUX_TAG = re.compile(
     r"(?P<system>linux|manylinux|musllinux)(?:\d+|_\d+_\d+)?_(?P<machine>[a-z]\w*)"
@@ -30,20 +30,12 @@ ONE_MACHINE = {"armv6l": "armv7l"}  # in the header of an ELF file
 C_LIBRARIES = {"glibc": "manylinux", "musl": "musllinux"}
 
 
-def _c_library(elf: Elf) -> str:
-    """The C library it is linked with: "glibc", "musl", or nothing where it has neither."""
-    if "libc.so.6" in elf.needed:
-        return "glibc"
-    musl = any(name == "libc.so" or name.startswith("libc.musl-") for name in elf.needed)
-    return "musl" if musl else ""
-
-
 def _serves(elf: Elf, platform: str) -> bool:
     """Whether a library is for the machine and the C library of a platform tag."""
     tag = LINUX_TAG.fullmatch(platform)
     if not tag or ONE_MACHINE.get(tag["machine"], tag["machine"]) != elf.machine:
         return False
-    return tag["system"] in {"linux", C_LIBRARIES.get(_c_library(elf), tag["system"])}
+    return tag["system"] in {"linux", C_LIBRARIES.get(elf.c_library, tag["system"])}
 
 
 def _platforms(subject: Subject) -> set[str]:
@@ -55,7 +47,7 @@ def _platforms(subject: Subject) -> set[str]:
 def platform_tag(subject: Subject) -> Outcome:
     """Each platform a wheel is tagged with has its library, and each library its platform."""
     elf, claims = subject.elf, _platforms(subject)
-    found = ", ".join(filter(None, (elf.machine, _c_library(elf))))
+    found = ", ".join(filter(None, (elf.machine, elf.c_library)))
     if not claims:
         return not_run(found, "no platform is claimed")
     libraries = [elf, *(other for other, _ in subject.others)]
