@@ -13,7 +13,7 @@ from torchproof.audit import RULES, Ceilings, Policy, audit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchproof.audit import Report
+    from torchproof.audit import LibraryReport, Report
 
     from .conftest import Toolchain
 
@@ -276,3 +276,19 @@ def test_the_libraries_of_torch_that_it_links_are_named(toolchain: Toolchain) ->
         binary = Binary(None, torch_linked=linked, against=False)
         (library,) = audited(toolchain, binary).libraries
         assert [f.found for f in library.findings if f.rule == "torch-linked"] == [names]
+
+
+def test_torch_may_be_brought_by_another_library_of_the_package(toolchain: Toolchain) -> None:
+    lib = install_torch(toolchain, "2.13.0", *CPU_SHIMS) / "lib"
+    flags = ("-Wl,-soname,libcore.so,--no-as-needed", str(lib / "libtorch_cpu.so"))
+    core = toolchain.library("package/libcore.so", "int core;\n", *flags)
+    source = f'extern "C" int {CPU_SHIMS[0]}();\n' + exported(f"return {CPU_SHIMS[0]}();")
+    op = toolchain.library("package/op.so", source, "-Wl,--no-as-needed", str(core))
+    found = {each.name: each for each in audit(core.parent).libraries}
+    assert "torch-linked" not in rules(found["op.so"])
+    assert "torch-linked" in rules(audit(op).libraries[0])
+
+
+def rules(library: LibraryReport) -> set[str]:
+    """The rules that it breaks."""
+    return {finding.rule for finding in library.failed}

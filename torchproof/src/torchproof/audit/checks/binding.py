@@ -49,10 +49,19 @@ def torch_linked(subject: Subject) -> Outcome:
     known = shims.table()
     devices = {known[name].device for name in facts.shims if name in known} - {None}
     devices |= {"cuda" for name in facts.torch_cxx if re.search(r"\b(?:c10|at)::cuda::", name)}
-    found = [name for name in facts.needed if is_torch_library(name)]
+    found = [name for name in _brought(subject) if is_torch_library(name)]
     linked = bool(found) and all(any(f"_{of}" in name for name in found) for of in devices)
     wanted = " and ".join(f"libtorch_{of}.so" for of in sorted(filter(None, devices)))
     return judged(linked, ", ".join(found) or "none", wanted or "a library of torch")
+
+
+def _brought(subject: Subject) -> list[str]:
+    """The libraries that it needs, and those that libraries of its package need for it."""
+    package = {elf.path.name: elf.needed for elf, _ in subject.others}
+    names = [*subject.facts.needed]
+    for name in names:
+        names += (each for each in package.get(name, ()) if each not in names)
+    return names
 
 
 def torch_python(subject: Subject) -> Outcome:
