@@ -4,12 +4,13 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -42,6 +43,7 @@ LIBRARY = re.compile(r".+\.so(?:\..*)?")
 HOLLOW = re.compile(r".+\.so[.\d]*")  # no lib.so.json, which may be empty
 LFS_POINTER = b"version https://git-lfs"
 METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+FAR = 9999  # later than any release of a series
 OTHER_LIBRARY = re.compile(r".+\.(?:dll|dylib|pyd)")
 # What else a file may be that somebody takes for a library of Linux, by how it begins.
 OTHER_FORMATS = {
@@ -79,8 +81,8 @@ class Artifact:
         name: its file name.
         members: its shared libraries.
         tags: a wheel's tags; empty for anything else.
-        torch: the one torch series a wheel requires, by `Requires-Dist: torch==2.13.*` or a local
-            version such as `+torch2.13`; None when it names none.
+        torch: the one torch series a wheel requires, by `Requires-Dist: torch==2.13.*`, a range
+            or a local version such as `+torch2.13`; None when it admits several.
     """
 
     name: str
@@ -192,7 +194,7 @@ def named_torch(local_version: str) -> str | None:
 
 
 def _pinned_torch(wheel: Path, root: Path) -> str | None:
-    """The torch series that the metadata of an unpacked wheel pins with `==`."""
+    """The one torch series that the metadata of an unpacked wheel admits."""
     for metadata in root.glob("*.dist-info/METADATA"):
         try:
             wanted = Metadata.from_email(metadata.read_bytes(), validate=False).requires_dist or []
@@ -206,14 +208,9 @@ def _pinned_torch(wheel: Path, root: Path) -> str | None:
 
 
 def pinned_torch(requirements: Iterable[Requirement]) -> str | None:
-    """The torch series that requirements pin with `==`: those that hold here, without extras."""
-    for requirement in requirements:
-        if not is_torch(requirement) or not applies(requirement):
-            continue
-        for pin in requirement.specifier:
-            if pin.operator in {"==", "==="} and (series := _series(pin.version)):
-                return series
-    return None
+    """The one torch series that requirements admit: those that hold here, without extras."""
+    wanted = (each.specifier for each in requirements if is_torch(each) and applies(each))
+    return next(filter(None, map(_one_series, wanted)), None)
 
 
 def is_torch(requirement: Requirement) -> bool:
@@ -226,12 +223,20 @@ def applies(requirement: Requirement) -> bool:
     return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
 
 
-def _series(pinned: str) -> str | None:
-    """The one series that a pin admits: of "2.13.*" and "2.13.0", but not of "2.*"."""
-    try:
-        major, *rest = Version(pinned.removesuffix(".*")).release
-    except InvalidVersion:  # "===" takes any text
-        return None
-    if not rest and pinned.endswith(".*"):
-        return None
-    return f"{major}.{rest[0] if rest else 0}"
+def _one_series(admitted: SpecifierSet) -> str | None:
+    """The one that is admitted: by "==2.13.0", "~=2.13.0" or ">=2.13,<2.14", but not ">=2.13"."""
+    for each in admitted:
+        if each.operator not in {"==", "===", "~=", ">=", ">"}:
+            continue
+        with suppress(InvalidVersion):  # "===" takes any text
+            major, *rest = Version(each.version.removesuffix(".*")).release
+            minor = rest[0] if rest else 0
+            if not any(admitted.contains(other) for other in _others(major, minor)):
+                return f"{major}.{minor}"
+    return None
+
+
+def _others(major: int, minor: int) -> Iterator[str]:
+    """Releases just before and after those of a series, and much later ones."""
+    yield f"{major}.{minor - 1}.{FAR}" if minor else f"{major - 1}.{FAR}"
+    yield from (f"{major}.{minor + 1}.0", f"{major}.{FAR}", f"{major + 1}.0", f"{FAR}.0")
