@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -350,6 +351,38 @@ def test_a_wheel_that_names_its_torch_is_believed(
     library: Path, name: str, metadata: str, torch: str | None
 ) -> None:
     with opened(wheel(library, name, metadata)) as artifact:
+        assert artifact.torch == torch
+
+
+@pytest.mark.parametrize("kind", [".conda", ".tar.bz2"])
+@pytest.mark.parametrize(
+    ("depends", "torch"),
+    [
+        ("pytorch >=2.11.0,<2.12.0a0", "2.11"),
+        ("libtorch 2.11.*", "2.11"),
+        ("pytorch 2.11.0 cpu_generic_py311_0", "2.11"),
+        ("pytorch-cpu =2.11", "2.11"),
+        ("pytorch >=2.11", None),
+        ("pytorch 2.11|2.12", None),
+        ("pytorch", None),
+        ("torchvision 0.20.*", None),
+    ],
+)
+def test_a_conda_package_that_names_its_torch_is_believed(
+    library: Path, kind: str, depends: str, torch: str | None
+) -> None:
+    index = library.parent / "index.json"
+    index.write_text(json.dumps({"depends": ["python", depends]}), encoding="utf-8")
+    path = library.parent / f"op-1.0-0{kind}"
+    if kind == ".conda":
+        with conda_builder("op-1.0-0", library.parent) as package:
+            package.add(index, "info/index.json")
+            package.add(library, "lib/op.so")
+    else:
+        with tarfile.open(path, "w:bz2") as package:
+            package.add(index, "info/index.json")
+            package.add(library, "lib/op.so")
+    with opened(path) as artifact:
         assert artifact.torch == torch
 
 

@@ -1,5 +1,6 @@
 """What the audit is given, opened up as libraries: a .so, a wheel, a folder, a conda package."""
 
+import json
 import os
 import re
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -42,6 +43,8 @@ IN_TORCH = re.compile(
 LIBRARY = re.compile(r".+\.so(?:\..*)?")
 HOLLOW = re.compile(r".+\.so[.\d]*")  # no lib.so.json, which may be empty
 LFS_POINTER = b"version https://git-lfs"
+CONDA_INDEX = re.compile(r"info/index\.json")
+CONDA_TORCH = frozenset({"pytorch", "pytorch-cpu", "pytorch-gpu", "libtorch"})
 METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 FAR = 9999  # later than any release of a series
 OTHER_LIBRARY = re.compile(r".+\.(?:dll|dylib|pyd)")
@@ -81,8 +84,9 @@ class Artifact:
         name: its file name.
         members: its shared libraries.
         tags: a wheel's tags; empty for anything else.
-        torch: the one torch series a wheel requires, by `Requires-Dist: torch==2.13.*`, a range
-            or a local version such as `+torch2.13`; None when it admits several.
+        torch: the one torch series that a package requires, by `Requires-Dist: torch==2.13.*`, a
+            range, conda's `pytorch 2.13.*`, or a local version such as `+torch2.13`; None when it
+            admits several.
     """
 
     name: str
@@ -179,12 +183,41 @@ def _wheel(path: Path, scratch: Path) -> Artifact:
 
 def _conda(path: Path, scratch: Path) -> Artifact:
     try:
-        unpack.conda(path, scratch, LIBRARY)
+        unpack.conda(path, scratch, LIBRARY, CONDA_INDEX)
     except unpack.UnpackError as error:
         raise ArtifactError(
             f"{path} is no well-formed conda package: {error}; build or fetch it again"
         ) from error
-    return Artifact(_shown(path.name), _libraries(scratch, path))
+    torch = _conda_torch(path, scratch / "info" / "index.json")
+    return Artifact(_shown(path.name), _libraries(scratch, path), torch=torch)
+
+
+def _conda_torch(package: Path, index: Path) -> str | None:
+    """The one torch series that a conda package depends on."""
+    try:
+        about = json.loads(index.read_bytes()) if index.is_file() else {}
+        depends = [text.split() for text in about.get("depends", ())]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ArtifactError(
+            f"{package} has invalid metadata: {shorten(error)}; build it again"
+        ) from error
+    wanted = (words[1] for words in depends if len(words) > 1 and words[0] in CONDA_TORCH)
+    return next(filter(None, map(_conda_series, wanted)), None)
+
+
+def _conda_series(matched: str) -> str | None:
+    """The one series that a version in conda's writing admits, "2.13.*" or ">=2.13,<2.14.0a0"."""
+    with suppress(InvalidSpecifier):  # "2.13|2.14"
+        return _one_series(SpecifierSet(",".join(map(_of_conda, matched.split(",")))))
+    return None
+
+
+def _of_conda(bound: str) -> str:
+    """A bound as pip writes it: "2.13" is "==2.13", and "=2.13" is "==2.13.*"."""
+    if bound[:1].isdigit():
+        return f"=={bound}"
+    starts = bound.startswith("=") and not bound.startswith("==")
+    return f"={bound.removesuffix('.*')}.*" if starts else bound
 
 
 def named_torch(local_version: str) -> str | None:

@@ -135,26 +135,31 @@ def conda(path: Path, folder: Path, *wanted: Pattern[str], limits: Limits = LIMI
         UnpackError: it cannot be unpacked.
     """
     target = _Target(path, folder, limits)
-    with _explained(), _conda_tar(path) as stream:
-        limited = _Limited(stream, target.most + TAR_OVERHEAD)
-        for archive, row in tar_generator(limited):
-            target.count(row.name, row.size)
-            if row.isreg() and any(p.fullmatch(row.name) for p in wanted):
-                source = archive.extractfile(row)
-                assert source is not None
-                target.write(row.name, source)
+    with _explained():
+        for stream in _conda_tars(path):
+            limited = _Limited(stream, target.most + TAR_OVERHEAD)
+            for archive, row in tar_generator(limited):
+                target.count(row.name, row.size)
+                if row.isreg() and any(p.fullmatch(row.name) for p in wanted):
+                    source = archive.extractfile(row)
+                    assert source is not None
+                    target.write(row.name, source)
 
 
-@contextmanager
-def _conda_tar(path: Path) -> Iterator[IO[bytes]]:
-    """The tar of a package's files: the whole of a .tar.bz2, one member of a .conda."""
+def _conda_tars(path: Path) -> Iterator[IO[bytes]]:
+    """The tars of a package's files: the whole of a .tar.bz2, members of a .conda."""
     if path.name.endswith(".tar.bz2"):
         with bz2.open(path) as stream:
             yield stream
         return
     with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if re.fullmatch(r"pkg-.*\.tar\.zst", name)]
-        if len(names) != 1:
-            raise UnpackError(f"it holds {len(names)} files pkg-*.tar.zst instead of one")
-        with archive.open(names[0]) as packed, zstandard.open(packed) as stream:
-            yield stream
+        names = archive.namelist()
+        about, files = (
+            [name for name in names if re.fullmatch(rf"{kind}-.*\.tar\.zst", name)]
+            for kind in ("info", "pkg")
+        )
+        if len(files) != 1:
+            raise UnpackError(f"it holds {len(files)} files pkg-*.tar.zst instead of one")
+        for name in (*about, *files):
+            with archive.open(name) as packed, zstandard.open(packed) as stream:
+                yield stream
