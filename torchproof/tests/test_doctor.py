@@ -150,7 +150,8 @@ SAMPLES = (
     Sample("executable-stack", "ImportError: ext.so: cannot enable executable stack as shared"
            " object requires: Invalid argument"),
     Sample("python-tag", "ERROR: torch_scatter-2.1.2-cp39-cp39-linux_x86_64.whl is not a supported"
-           " wheel on this platform.", ("torch_scatter-2.1.2-cp39-cp39-linux_x86_64.whl",)),
+           " wheel on this platform.",
+           ("torch_scatter-2.1.2-cp39-cp39-linux_x86_64.whl", "pip install torch-scatter")),
     Sample("python-tag", "hint: You're using CPython 3.13 (`cp313`), but `vllm` (v0.6) only has"
            " wheels with the following Python ABI tag: `cp312`"),
     Sample("python-tag", "ImportError: Python version mismatch: module was compiled for Python"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from inspect import getmodulename
 
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
 from torchproof.audit import Verdict, shims, symbols
 from torchproof.audit.artifact import LIBRARY
 from torchproof.audit.text import shorten
@@ -86,7 +88,7 @@ def _values(
         "removed": shim.removed if shim else None,
         "newest": shims.newest_torch(),
         "module": module,
-        "package": package or _distribution(module, here),
+        "package": package or _of_wheel(groups.get("wheel")) or _distribution(module, here),
         "torch": here.torch_shown,
         "release": here.torch.version.split("+")[0] if here.torch else "VERSION",
         "python": here.python,
@@ -96,6 +98,13 @@ def _values(
         "cxxabi": system.cxxabi or "(unknown)",
         "driver": here.driver or "which nvidia-smi does not report",
     }
+
+
+def _of_wheel(name: str | None) -> str | None:
+    """The distribution whose wheel has that file name."""
+    with suppress(InvalidWheelFilename):
+        return parse_wheel_filename(name)[0] if name else None
+    return None
 
 
 def _module(text: str) -> str | None:
