@@ -404,6 +404,17 @@ def test_torchs_own_libraries_are_where_they_belong(library: Path, place: str) -
     assert failed == ["op.libs/libc10-0123abcd.so"]
 
 
+def test_a_library_that_its_package_brings_along_has_no_binding(
+    toolchain: Toolchain, library: Path
+) -> None:
+    plain = toolchain.library("libplain.so", "int nothing;\n")
+    built = wheel(library, "op-1.0-py3-none-linux_x86_64.whl")
+    with zipfile.ZipFile(built, "a") as archive:
+        archive.write(plain, "op.libs/libplain.so")
+    assert audit(built, Policy(binding="stable")).ok
+    assert audit(plain, Policy(binding="stable")).failed_rules() == ("binding",)
+
+
 def rules(library: LibraryReport) -> set[str]:
     """The rules that it breaks."""
     return {finding.rule for finding in library.failed}

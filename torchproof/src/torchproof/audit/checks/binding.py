@@ -16,6 +16,8 @@ def binding(subject: Subject) -> Outcome:
     found = f"{facts.binding}: {count} C++ symbols of torch" if count else facts.binding
     if declared is None:
         return not_run(found, "no binding is declared")
+    if facts.binding == "none" and any(of.binding == declared for _, of in subject.others):
+        return not_run(found, "another library of the package uses torch")
     if declared == "stable" and count:
         return failed(f"{found}, {listed(facts.torch_cxx, symbols.brief)}", declared)
     return judged(facts.binding == declared, found, declared)
