@@ -218,6 +218,13 @@ def test_the_tag_of_several_libraries_serves_all(
     assert tag(library, python).split("-")[:2] == of_python.split("-")[:2]
 
 
+def test_a_library_of_musl_has_no_tag_of_manylinux(tmp_path: Path, toolchain: Toolchain) -> None:
+    musl = toolchain.stub("libc.musl-x86_64.so.1", ("only_in_musl",))
+    flags = ("-nostdlib", "-Wl,--no-as-needed", str(musl))
+    code = toolchain.library("libdecay.so", "int decay;", *flags).read_bytes()
+    assert tags.measured(small_wheel(tmp_path, "py3-none-any", code)).startswith("py3-none-linux_")
+
+
 def test_libraries_for_different_pythons_have_no_tag(tmp_path: Path, toolchain: Toolchain) -> None:
     source = 'extern "C" void* PyList_New(long); void* f() { return PyList_New(0); }'
     code = toolchain.library("libdecay.so", source, "-nostdlib").read_bytes()

@@ -82,7 +82,7 @@ def derive(elf: Elf, name: str) -> Facts:
     cxx = [symbol for symbol in undefined if symbols.is_torch_cxx(symbol)]
     used = {name: _since(name) for name in undefined if symbols.is_shim(name)}
     versions = [need.version for need in elf.versions]
-    policy = _manylinux(elf)
+    policy = manylinux.oldest_policy([elf])
     return Facts(
         binding="native" if cxx else "stable" if used else "none",
         torch_cxx=tuple(symbols.demangle(symbol) for symbol in cxx),
@@ -105,13 +105,6 @@ def derive(elf: Elf, name: str) -> Facts:
         cuda_releases=_cuda_releases(elf.device_code),
         cuda_images=tuple(dict.fromkeys(image.name for image in elf.device_code.images)),
     )
-
-
-def _manylinux(elf: Elf) -> str:
-    """The policy; every one is of systems with glibc."""
-    if elf.c_library == "musl":
-        return manylinux.no_policy(elf.machine)
-    return manylinux.oldest_policy(elf.machine, elf.versions)
 
 
 def _since(name: str) -> str | None:

@@ -2,30 +2,29 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 
 from auditwheel.architecture import Architecture
 from auditwheel.libc import Libc
 from auditwheel.policy import WheelPolicies
 
-from torchproof.audit.elf import VersionNeed
+from torchproof.audit.elf import Elf
 
 MACHINES = frozenset(row.value for row in Architecture)
 HOME = Architecture.x86_64.value  # the libraries of a machine without a policy go by the same names
 
 
-def no_policy(machine: str) -> str:
-    """What stands for a policy where a library satisfies none."""
-    return f"linux_{machine}"
+def oldest_policy(libraries: Sequence[Elf]) -> str:
+    """The policy with the oldest systems that serve all of some libraries; "linux_..." is none.
 
-
-def oldest_policy(machine: str, versions: Iterable[VersionNeed]) -> str:
-    """The policy with the oldest systems whose symbol versions are enough, or none."""
-    if machine not in MACHINES:
-        return no_policy(machine)
+    Every one is of systems with glibc.
+    """
+    machine = libraries[0].machine
+    if machine not in MACHINES or any(each.c_library == "musl" for each in libraries):
+        return f"linux_{machine}"
     needed: dict[str, set[str]] = defaultdict(set)
-    for need in versions:
+    for need in (need for each in libraries for need in each.versions):
         needed[need.library].add(need.version)
     return str(_policies(machine).versioned_symbols_policy(needed).name)
 

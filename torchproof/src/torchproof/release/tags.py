@@ -65,8 +65,8 @@ def measured(wheel: Path) -> str:
     if not libraries or len(for_one) != 1:
         found = f"those for {', '.join(sorted(for_one))}" if libraries else "none"
         raise ReleaseError(f"{wheel.name}: expected libraries for the same Python, found {found}")
-    needs = [need for library, _ in libraries for need in library.versions]
-    return f"{for_one.pop()}-{manylinux.oldest_policy(libraries[0][0].machine, needs)}"
+    platform = manylinux.oldest_policy([library for library, _ in libraries])
+    return f"{for_one.pop()}-{platform}"
 
 
 def _python_of(library: elf.Elf, name: str) -> str:
