@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import io
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -179,14 +178,12 @@ def resume(settings: Settings, device: str, path: Path) -> Run:
 @contextlib.contextmanager
 def computing_with(backend: str) -> Iterator[None]:
     """Let lltm's modules compute with this backend."""
-    before = os.environ.get(lltm.backends.ENVIRONMENT)
-    os.environ[lltm.backends.ENVIRONMENT] = backend
+    before = lltm.backends.DEFAULT
+    lltm.backends.DEFAULT = backend
     try:
         yield
     finally:
-        os.environ.pop(lltm.backends.ENVIRONMENT)
-        if before is not None:
-            os.environ[lltm.backends.ENVIRONMENT] = before
+        lltm.backends.DEFAULT = before
 
 
 def step(run: Run, parallel: nn.Module, settings: Settings) -> None:

@@ -15,8 +15,9 @@ from lltm import _dispatch, _library, contract, reference
 
 ENVIRONMENT = "LLTM_BACKEND"
 DEFAULT = os.environ.get(ENVIRONMENT) or None  # set to nothing is not set
-"""The backend that the environment named when lltm was imported. To look it up at every call took a
-twentieth of a small cell's."""
+"""The backend that the environment named when lltm was imported; a program may set another one,
+as ``examples/train.py`` does. To look the variable up at every call took a twentieth of a small
+cell's."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,17 @@ def test_every_backend_learns_the_same(run, tmp_path):
     assert picture.startswith("<?xml")
 
 
+def test_every_backend_computes_in_its_turn(load):
+    example = load("train")
+    input = torch.ones(1, 1, 1)
+    usual = lltm.backends.select(None, input)
+    for backend in lltm.backends.available():
+        if "cpu" in backend.devices:
+            with example.computing_with(backend.name):
+                assert lltm.backends.select(None, input) is backend
+    assert lltm.backends.select(None, input) is usual
+
+
 def test_a_backend_that_learns_something_else_is_an_error(load):
     example = load("train")
     with pytest.raises(AssertionError, match="fused"):
