@@ -27,6 +27,7 @@ from typing import Any
 import fused_iou
 import torch
 from shared.fusers import compiled, script
+from shared.options import DEVICES, device_here, folder, positive
 from shared.picture import bars
 from shared.timing import interleaved, show, table
 from torch import Tensor, nn
@@ -263,11 +264,11 @@ def measure(problem: Problem, rounds: int, device: str) -> list[dict[str, Any]]:
 def main() -> None:
     """Graphs, table, and the boxes."""
     parser = argparse.ArgumentParser(description="The fast-RNN story, retold and timed.")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--sizes", type=int, nargs=4, metavar=("T", "B", "F", "S"))
-    parser.add_argument("--boxes", type=int, default=fused_iou.BOXES)
-    parser.add_argument("--rounds", type=int, default=50, help="timed calls of each row")
-    parser.add_argument("--out", type=Path, default=Path("fast_rnns_output"))
+    parser.add_argument("--device", type=device_here, choices=DEVICES, default="cpu")
+    parser.add_argument("--sizes", type=positive, nargs=4, metavar=("T", "B", "F", "S"))
+    parser.add_argument("--boxes", type=positive, default=fused_iou.BOXES)
+    parser.add_argument("--rounds", type=positive, default=50, help="timed calls of each row")
+    parser.add_argument("--out", type=folder, default=Path("fast_rnns_output"))
     options = parser.parse_args()
     sizes = options.sizes or (
         (100, 64, 512, 512) if options.device == "cuda" else (64, 16, 32, 128)

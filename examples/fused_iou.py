@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from shared.fusers import compiled, script
+from shared.options import DEVICES, device_here, folder, positive
 from shared.picture import bars
 from shared.timing import interleaved, show, table
 from torch import Tensor
@@ -97,10 +98,10 @@ def run(count: int, rounds: int, device: str, out: Path) -> None:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="The intersection over union of boxes, fused.")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--boxes", type=int, default=BOXES)
-    parser.add_argument("--rounds", type=int, default=50, help="timed calls of each row")
-    parser.add_argument("--out", type=Path, default=Path("fused_iou_output"))
+    parser.add_argument("--device", type=device_here, choices=DEVICES, default="cpu")
+    parser.add_argument("--boxes", type=positive, default=BOXES)
+    parser.add_argument("--rounds", type=positive, default=50, help="timed calls of each row")
+    parser.add_argument("--out", type=folder, default=Path("fused_iou_output"))
     options = parser.parse_args()
     run(options.boxes, options.rounds, options.device, options.out)
 

@@ -35,6 +35,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
+from shared.options import folder, positive
 from shared.picture import bars
 from shared.timing import Timing, interleaved
 from torch import Tensor, nn
@@ -309,8 +310,8 @@ def plot(steps: list[Step], timings: dict[Step, Timing], path: Path) -> None:
 def main() -> None:
     """Build, check, time."""
     parser = argparse.ArgumentParser(description="From a Python module to a CUDA kernel.")
-    parser.add_argument("--rounds", type=int, default=1000, help="timed calls of each step")
-    parser.add_argument("--out", type=Path, default=Path("lltm_from_scratch_output"))
+    parser.add_argument("--rounds", type=positive, default=1000, help="timed calls of each step")
+    parser.add_argument("--out", type=folder, default=Path("lltm_from_scratch_output"))
     options = parser.parse_args()
 
     builds = build()

@@ -26,6 +26,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from shared.options import DEVICES, device_here, folder, positive
 from shared.picture import picture
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
@@ -289,17 +290,22 @@ def report(losses: dict[str, list[float]], seconds: dict[str, float], out: Path)
 def main(arguments: list[str] | None = None) -> None:
     """Train with each backend, compare, and recite."""
     parser = argparse.ArgumentParser(description="Teach an LLTM the Zen of Python by heart.")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--device", type=device_here, choices=DEVICES, default="cpu")
     parser.add_argument("--backend", action="append", help="default: each one for the device")
-    parser.add_argument("--steps", type=int, default=250)
-    parser.add_argument("--state-size", type=int, default=128)
-    parser.add_argument("--out", type=Path, default=Path("train_output"), help="results go here")
+    parser.add_argument("--steps", type=positive, default=250)
+    parser.add_argument("--state-size", type=positive, default=128)
+    parser.add_argument("--out", type=folder, default=Path("train_output"), help="results go here")
     options = parser.parse_args(arguments)
     fitting = [each.name for each in lltm.backends.available() if options.device in each.devices]
     for name in options.backend or ():
         if name not in fitting:
             parser.error(f"--backend must be one of {', '.join(fitting)}, got {name}")
     settings = Settings(options.steps, options.state_size)
+    if settings.batch_size % processes():
+        parser.error(
+            f"the processes share a batch of {settings.batch_size} evenly: --nproc-per-node must "
+            f"divide it, got {processes()}"
+        )
     options.out.mkdir(parents=True, exist_ok=True)
 
     losses: dict[str, list[float]] = {}

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import torch
+from shared.options import folder, positive
 from shared.picture import picture
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,6 +25,7 @@ from train import ALPHABET, Settings, draw
 from lltm import cells
 
 FEATURES = 32
+HEADS = 4
 
 
 def leaky(z: tuple[Tensor, ...], state: tuple[Tensor, ...], *, floor: float = 0.05) -> Tensor:
@@ -84,15 +86,17 @@ def plot(losses: dict[str, list[float]], path: Path) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Train both, and compare."""
     parser = argparse.ArgumentParser(description="Train an sLSTM and a cell of your own.")
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--state-size", type=int, default=64, help="a multiple of 4")
-    parser.add_argument("--out", type=Path, default=Path("two_cells_output"))
+    parser.add_argument("--steps", type=positive, default=150)
+    parser.add_argument("--state-size", type=positive, default=64, help=f"a multiple of {HEADS}")
+    parser.add_argument("--out", type=folder, default=Path("two_cells_output"))
     options = parser.parse_args(arguments)
+    if options.state_size % HEADS:
+        parser.error(f"--state-size must be a multiple of {HEADS}, got {options.state_size}")
     options.out.mkdir(parents=True, exist_ok=True)
     settings = Settings(options.steps, options.state_size, learning_rate=1e-2)
     losses = {}
     for name, make in {
-        "sLSTM": lambda: cells.SLSTM(FEATURES, settings.state_size, heads=4),
+        "sLSTM": lambda: cells.SLSTM(FEATURES, settings.state_size, heads=HEADS),
         "leaky": lambda: cells.Sequence(LEAKY, FEATURES, settings.state_size),
     }.items():
         torch.manual_seed(settings.seed)
