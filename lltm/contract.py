@@ -49,6 +49,13 @@ def check_number(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a float, got {type(value).__name__}")
 
 
+def check_bool(**switches: object) -> None:
+    """Raise TypeError for what is no bool; a number is meant for another argument."""
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be a bool, got {type(value).__name__}")
+
+
 def check_alpha(alpha: float) -> None:
     """Raise TypeError for an ``alpha`` that is no number, ValueError for one out of range."""
     check_number("alpha", alpha)

@@ -48,7 +48,7 @@ class LLTM(nn.Module):
     Both are drawn from U(-1/sqrt(S), 1/sqrt(S)).
 
     Raises:
-        TypeError: a size is not an int, or ``alpha`` no number.
+        TypeError: a size is not an int, ``bias`` no bool, or ``alpha`` no number.
         ValueError: a size is not positive, ``alpha`` is negative or not finite, or the ops do not
             compute in ``dtype``.
 
@@ -76,6 +76,7 @@ class LLTM(nn.Module):
         super().__init__()
         contract.check_size("input_features", input_features)
         contract.check_size("state_size", state_size)
+        contract.check_bool(bias=bias)
         contract.check_alpha(alpha)
         contract.check_dtype(dtype)
         self.input_features = input_features
@@ -169,7 +170,8 @@ class LLTMSequence(nn.Module):
     All are drawn from U(-1/sqrt(S), 1/sqrt(S)).
 
     Raises:
-        TypeError: a size is not an int, or ``dropout`` or ``alpha`` no number.
+        TypeError: a size is not an int, ``bias`` or ``batch_first`` no bool, or ``dropout`` or
+            ``alpha`` no number.
         ValueError: a size is not positive, ``dropout`` is not in ``[0, 1]``, ``alpha`` is negative
             or not finite, or the ops do not compute in ``dtype``.
 
@@ -195,6 +197,7 @@ class LLTMSequence(nn.Module):
         contract.check_size("input_features", input_features)
         contract.check_size("state_size", state_size)
         contract.check_size("num_layers", num_layers)
+        contract.check_bool(bias=bias, batch_first=batch_first)
         contract.check_alpha(alpha)
         contract.check_dtype(dtype)
         contract.check_dropout(dropout, num_layers)

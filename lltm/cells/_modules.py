@@ -130,6 +130,7 @@ class Cell(nn.Module):
     ) -> None:
         super().__init__()
         _check_sizes(cell, input_features, state_size)
+        contract.check_bool(bias=bias)
         contract.check_dtype(dtype)
         self.cell = cell
         self.input_features = input_features
@@ -249,6 +250,7 @@ class Sequence(nn.Module):
         super().__init__()
         _check_sizes(cell, input_features, state_size)
         contract.check_size("num_layers", num_layers)
+        contract.check_bool(bias=bias, batch_first=batch_first)
         contract.check_dtype(dtype)
         contract.check_dropout(dropout, num_layers)
         self.cell = cell

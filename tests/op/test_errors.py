@@ -299,6 +299,21 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         "alpha must be a float, got str",
     ),
+    "alpha_as_bias": (
+        lambda: lltm.LLTM(2, 2, 0.5),
+        TypeError,
+        "bias must be a bool, got float",
+    ),
+    "dropout_as_bias": (
+        lambda: lltm.LLTMSequence(2, 2, 2, 0.5),
+        TypeError,
+        "bias must be a bool, got float",
+    ),
+    "batch_first_type": (
+        lambda: lltm.LLTMSequence(2, 2, batch_first=None),
+        TypeError,
+        "batch_first must be a bool, got NoneType",
+    ),
     "dtype": (
         lambda: lltm.LLTM(2, 2, dtype=torch.int32),
         ValueError,
