@@ -60,7 +60,8 @@ def run_step(definition: Definition, arguments: StepArguments) -> States | None:
     input, weights = arguments.input, arguments.weights
     device = _dispatch.device_type(input)
     plain = device in KERNELS and _dispatch.is_plain(arguments.tensors())
-    if not plain or torch.is_autocast_enabled(device):
+    # torch.jit traces twice, once without gradients, and wants the same operations of both.
+    if not plain or torch.is_autocast_enabled(device) or torch._C._is_tracing():
         return None
     namespace = _kernels.namespace(definition, device)
     head = weights.shape[1] - input.shape[1]

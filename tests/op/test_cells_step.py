@@ -191,6 +191,16 @@ def test_compiled(name: str) -> None:
     torch.testing.assert_close(compiled(*both.arguments), step(*both.arguments))
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch.jit, which is deprecated
+@EACH_CELL
+def test_traced_by_jit(name: str) -> None:
+    """Which traces once more without gradients, and compares."""
+    step = Both.of(name).step
+    input, other = torch.randn(4, 3, dtype=F64), torch.randn(2, 3, dtype=F64)
+    traced = torch.jit.trace(step, (input,))
+    assert_equal(traced(other), step(other))
+
+
 @pytest.mark.compile
 @EACH_CELL
 def test_compiled_autograd(name: str) -> None:
