@@ -112,7 +112,20 @@ class LLTM(nn.Module):
             zeros = input.new_zeros((*input.shape[:-1], self.state_size))
             state = (zeros, zeros)
         contract.check_state("state", state)
-        return lltm_cell(input, self.weights, self.bias, *state, self.alpha)
+        try:
+            return lltm_cell(input, self.weights, self.bias, *state, self.alpha)
+        except RuntimeError:
+            self._explain(input)
+            raise
+
+    def _explain(self, input: Tensor) -> None:
+        """Before the op's own words, which find that the weights do not fit the input."""
+        if input.dim() != 2:
+            return
+        try:
+            contract.check_module_input(input, "input_features", self.input_features)
+        except RuntimeError as error:
+            raise error from None
 
     def stream(self, batch_size: int = 1) -> LLTMStream:
         """For inference where inputs arrive one at a time: the step over these parameters, packed.

@@ -340,6 +340,11 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         "state must be a tuple (h, c) of two Tensors, got Tensor",
     ),
+    "input_features_of_a_step": (
+        lambda: lltm.LLTM(3, 2)(torch.ones(4, 5)),
+        RuntimeError,
+        "input must have input_features = 3 as its last size, got [4, 5]",
+    ),
     "input_features": (
         lambda: lltm.LLTMSequence(3, 2)(torch.ones(4, 2, 5)),
         RuntimeError,
