@@ -14,6 +14,7 @@ from mutant_build import UNCHANGED, packages
 from mutant_choice import SOURCES, digest, explained
 from mutant_runs import LIMIT_S, UNDISTURBED, Ended, NoTimeLeftError, run_until_failure
 from mutations import suite_of
+from torchproof.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,9 +131,7 @@ class Kept:
 
     def _write(self) -> None:
         document = {"digests": self._digests, "outcomes": self.outcomes, "broken": self.broken}
-        made = self._file.with_suffix(".new")
-        made.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        made.replace(self._file)
+        write_json(self._file, document)
 
 
 def run(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import json
 import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchproof.files import kernels_hash
+from torchproof.files import kernels_hash, write_json
 from torchproof.machine import processor
 
 ROOT = Path(__file__).parents[2]
@@ -74,8 +73,7 @@ class Proof:
 def _write(name: str, document: dict[str, Any], *, commit: bool) -> Path:
     folders = (BUILT, COMMITTED) if commit else (BUILT,)
     for folder in folders:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_json(folder / name, document)
     return folders[-1] / name
 
 
