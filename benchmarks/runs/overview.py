@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 RECORD = ("processor", "measured", "caches", "races won", "kernels")
 WORST = ("work", "figure", "target", "worst", "on", "in", "good", "verdict")
+SHORT = ("figure", "target", "worst", "on", "verdict")
 SWEEP = ("processor", "measured", "dtype", "kernels", "rows not behind", "slowest", "in")
 
 
@@ -100,8 +101,9 @@ def _of_sweep(run: Run) -> Iterator[tuple[str, ...]]:
 
 def short(runs: Sequence[Run]) -> Iterator[str]:
     """The README's table: the targets, the worst figure over the records and whose it is."""
-    lines = ((f"{w}: {u}", b, f, t, v) for w, u, b, f, t, _, _, v in _worst(runs))
-    yield from table(("figure", "target", "worst", "on", "verdict"), lines, names=2)
+    named = (dict(zip(WORST, line, strict=True)) for line in _worst(runs))
+    whole = (each | {"figure": f"{each['work']}: {each['figure']}"} for each in named)
+    yield from table(SHORT, ([each[name] for name in SHORT] for each in whole), names=2)
     yield ""
     ages = (f"{run.processor.title}, {run.made[:10]}, {age(run)}" for run in runs)
     yield f"Records: {'; '.join(ages)}."
