@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lltm import contract
 from lltm.cells import _operations
 from lltm.cells._errors import StepError
 
@@ -102,19 +103,14 @@ def new_states(result: Any, states: int, where: str) -> tuple[Tensor, ...]:
     """What a step returned, as a tuple; a single state may come alone."""
     found = (result,) if isinstance(result, Tensor) else result
     if not isinstance(found, (tuple, list)) or not all(isinstance(s, Tensor) for s in found):
-        raise StepError(f"{where}: the step must return a tuple of tensors, got {_kind(result)}")
+        got = contract.describe(result)
+        raise StepError(f"{where}: the step must return a tuple of tensors, got {got}")
     if len(found) != states:
         raise StepError(
             f"{where}: the step must return {states} state{'s' * (states > 1)}, as states={states} "
             f"says, got {len(found)}"
         )
     return tuple(found)
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(type(each).__name__ for each in value)})"
-    return type(value).__name__
 
 
 def where_defined(step: Callable[..., Any]) -> str:
