@@ -87,6 +87,22 @@ def _flags() -> dict[str, str]:
     return {name: value for name in FLAGS if (value := os.environ.get(name))}
 
 
+def _environment(
+    recipe: Recipe, compiler: CompilerFound, environment: Environment
+) -> dict[str, str]:
+    """What a build is started with."""
+    return {
+        # As torch's own builds take it; nothing of what this shell may have.
+        "TORCH_CUDA_ARCH_LIST": recipe.architectures,
+        **dict(recipe.variables),
+        **history.version(environment),
+        "CXX": str(compiler.path),
+        "CC": str(compiler.c_compiler),
+        "MAX_JOBS": str(os.cpu_count() or 1),
+        "PATH": f"{environment.program.parent}{os.pathsep}{os.environ['PATH']}",
+    }
+
+
 def left_out(folder: str, names: list[str]) -> set[str]:
     """What a build must not see: results, caches, history, and what no wheel is made of."""
     here = Path(folder)
@@ -134,25 +150,13 @@ class Builder:
         home = self.home(recipe)
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
+        variables = _environment(recipe, compiler, environment)
         with tempfile.TemporaryDirectory(prefix="source-", dir=home) as folder:
             source = Path(folder) / project().name
             shutil.copytree(ROOT, source, ignore=left_out)
-            ended = self.processes.run(
-                [environment.program, *BUILD_WHEEL, home, source],
-                log=log,
-                limit=None,  # how long a compiler takes is the project's and the machine's matter
-                cwd=source,
-                env={
-                    # As torch's own builds take it; nothing of what this shell may have.
-                    "TORCH_CUDA_ARCH_LIST": recipe.architectures,
-                    **dict(recipe.variables),
-                    **history.version(environment),
-                    "CXX": str(compiler.path),
-                    "CC": str(compiler.c_compiler),
-                    "MAX_JOBS": str(os.cpu_count() or 1),
-                    "PATH": f"{environment.program.parent}{os.pathsep}{os.environ['PATH']}",
-                },
-            )
+            command: list[str | Path] = [environment.program, *BUILD_WHEEL, home, source]
+            # How long a compiler takes is the project's and the machine's matter.
+            ended = self.processes.run(command, log=log, limit=None, cwd=source, env=variables)
         if not ended.ok:
             raise BuildFailed(f"{ended.explain()}{reason_in(log)}")
         wheels = sorted(home.glob("*.whl"))
