@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from torchproof.config import read_toml
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "campaign" / "survivors.toml"
-SURVIVORS = [row["mutant"] for row in tomllib.loads(TABLE.read_text(encoding="utf-8"))["survivor"]]
+SURVIVORS = [row["mutant"] for row in read_toml(TABLE)["survivor"]]
 
 
 @pytest.mark.parametrize("mutant", SURVIVORS)

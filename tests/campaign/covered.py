@@ -23,11 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import built
 from record import ROOT, Proof, Record
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from torchproof.config import read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +124,7 @@ class Away:
 
 def table() -> dict[str, Any]:
     """not_covered.toml."""
-    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return read_toml(TABLE)
 
 
 def excuses() -> list[Excuse]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -11,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import mutations
 from record import ROOT
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from torchproof.config import read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,7 +47,7 @@ PARTS = {
 
 def table() -> dict[str, Any]:
     """Survivors with their reasons, and places that are not mutated with theirs."""
-    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return read_toml(TABLE)
 
 
 def explained() -> dict[str, str]:
