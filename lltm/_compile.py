@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
-from lltm import _jit_cuda, _library
+from lltm import _library
 
 STABLE_SINCE = (2, 10)
 """The torch whose stable ABI the libraries are compiled to: they run on it and on newer ones."""
@@ -62,7 +63,7 @@ class Library:
             CompileError: a compiler failed.
         """
         objects = [self.path.with_name(f"{source.stem}.o") for source in self.sources]
-        torchs = _jit_cuda.cpp_extension()
+        torchs = cpp_extension()
         include = [f"-I{path}" for path in torchs.include_paths()]
         host = [*compiler(), *FLAGS, *self.flags, *include]
         commands = [
@@ -80,6 +81,13 @@ class Library:
         finally:
             for made in (*objects, linked):
                 made.unlink(missing_ok=True)
+
+
+def cpp_extension() -> ModuleType:
+    """What torch builds extensions with: slow to import, and wanted only where one is built."""
+    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import
+
+    return cpp_extension
 
 
 def _run(command: Sequence[str]) -> None:

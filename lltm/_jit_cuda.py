@@ -8,9 +8,10 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 import torch
+
+from lltm import _compile
 
 KERNELS = (
     "cuda/gates.cu",
@@ -25,13 +26,6 @@ SOURCES = ("native/cuda_binding.cpp", *KERNELS)
 
 
 NO_NVCC = "there is no nvcc; put it on PATH, or name the toolkit in CUDA_HOME"
-
-
-def cpp_extension() -> ModuleType:
-    """What torch builds extensions with: slow to import, and wanted only where one is built."""
-    from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import
-
-    return cpp_extension
 
 
 def unavailable_reason() -> str | None:
@@ -51,7 +45,7 @@ def unavailable_reason() -> str | None:
 def home() -> Path | None:
     """The toolkit, where torch's own builds look for it; ``None`` without its nvcc."""
     # torch without CUDA does not look for it.
-    named = cpp_extension().CUDA_HOME or os.environ.get("CUDA_HOME")
+    named = _compile.cpp_extension().CUDA_HOME or os.environ.get("CUDA_HOME")
     on_path = shutil.which("nvcc")
     found = Path(named) if named else Path(on_path or "").resolve().parent.parent
     return found if (found / "bin" / "nvcc").is_file() else None

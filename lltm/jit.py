@@ -24,6 +24,7 @@ import torch
 
 from lltm import _jit_cuda, _jit_watch, _library, _processor, backends, ops
 from lltm._build import REINSTALL
+from lltm._compile import cpp_extension
 from lltm._jit_cache import Cache
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _remove_stale_lock(directory: Path) -> None:
     the system frees torch's lock, too: its file is always there and stops nobody.
     """
     stale = directory / "lock"
-    if hasattr(_jit_cuda.cpp_extension(), "FileBaton") and stale.exists():
+    if hasattr(cpp_extension(), "FileBaton") and stale.exists():
         _say(f"removing {stale}, a stale lock of a build that was killed")
         stale.unlink()
 
@@ -165,7 +166,7 @@ def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str
     sources = source_directory()
     link = [*exports(), *(_jit_cuda.link_flags() if gpu else ())]
     names = (BINDING, *kernel_sources(), *(_jit_cuda.SOURCES if gpu else ()))
-    _jit_cuda.cpp_extension().load(
+    cpp_extension().load(
         name=NAMESPACE,
         sources=[str(sources / name) for name in names],
         extra_cflags=[*optimise, *FLAGS, *kernel_flags()],
