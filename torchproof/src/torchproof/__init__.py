@@ -1,5 +1,5 @@
 """The build matrix: from `matrix.toml` to environments, wheels, audits, test runs and one report.
 
-A tool of the repository, not shipped with the package. It never imports torch into its own process:
+A distribution of its own, for any torch extension. It never imports torch into its own process:
 what touches torch runs in a subprocess, so that a crash is a result and not the end of the run.
 """
