@@ -16,13 +16,22 @@ def title(result: Result) -> str:
 
 
 @dataclass(frozen=True)
+class LevelCount:
+    """Of the rows at a level: how many passed, how many there are; `status` as all of them have."""
+
+    status: str
+    passed: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class ProcessorLine:
     """A processor that rows of this run, or records, are of.
 
     Attributes:
         title: its kind.
         details, caches, instruction_sets: what else is known of it, in words.
-        levels: of this run at each level: a status, how many rows passed, how many there are.
+        levels: of this run, by name.
         in_use: what each library reported at each level.
         tiers: the recorded proof of each tier; None where there is none.
     """
@@ -31,7 +40,7 @@ class ProcessorLine:
     details: str
     caches: str
     instruction_sets: str
-    levels: dict[str, tuple[str, int, int]]
+    levels: dict[str, LevelCount]
     in_use: dict[str, dict[str, str | None]]
     tiers: dict[str, proofs.Proof | None]
 
@@ -60,11 +69,11 @@ def processors(results: Iterable[Result], kept: Iterable[Record]) -> list[Proces
     ]
 
 
-def _levels(rows: list[Result]) -> dict[str, tuple[str, int, int]]:
+def _levels(rows: list[Result]) -> dict[str, LevelCount]:
     """By level: failed if a row failed, passed if all that ran passed."""
-    found: dict[str, tuple[str, int, int]] = {}
+    found: dict[str, LevelCount] = {}
     for level in dict.fromkeys(row.level for row in rows):
         statuses = Counter(row.status for row in rows if row.level == level)
         worst = next(status for status in (FAILED, PASSED, NOT_RUN) if statuses[status])
-        found[level] = worst, statuses[PASSED], statuses.total()
+        found[level] = LevelCount(worst, statuses[PASSED], statuses.total())
     return found
