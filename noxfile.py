@@ -118,7 +118,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(tags=["develop"])
 def tests(session: nox.Session) -> None:
     """Build the wheel, install it, and run the test suite; arguments go to pytest."""
-    install(session, "build", "lint", "template", "test", "workflows")
+    install(session, "build", "lint", "mutants", "template", "test", "workflows")
     install_torchproof(session, "conda", "init", "release")
     install_lltm(session)
     session.run("pytest", *(session.posargs or IN_PARALLEL))
