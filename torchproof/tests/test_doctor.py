@@ -422,6 +422,22 @@ def test_everything_installed_is_listed_with_its_verdict(
     assert "pip install --upgrade bad torch==2.13.0" in commands
 
 
+def test_what_setup_py_install_leaves_without_a_list_of_files_is_listed(
+    toolchain: Toolchain, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core = str(site / "torch" / "lib" / "libtorch_cpu.so")
+    install(site, "old", toolchain.library("old.so", NATIVE, core))
+    shutil.move(toolchain.library("old_cpp.so", NATIVE, core), site / "old_cpp.so")
+    shutil.move(toolchain.library("other.so", NATIVE, core), site / "other.so")
+    about = (site / "old-1.0.dist-info").rename(site / "old-1.0-py3.11.egg-info")
+    (about / "METADATA").rename(about / "PKG-INFO")
+    (about / "RECORD").unlink()
+    (about / "SOURCES.txt").write_text("setup.py\nold.cpp\n", encoding="utf-8")
+    (about / "top_level.txt").write_text("old\nold_cpp\n", encoding="utf-8")
+    found = answer(capsys, site)["libraries"]
+    assert [row["name"] for row in found] == ["old/old.so", "old_cpp.so"]
+
+
 def test_a_library_that_is_cut_off_is_listed(
     toolchain: Toolchain, site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,11 +3,11 @@
 import csv
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
-from pathlib import Path
+from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -127,11 +127,21 @@ def _folder(distribution: Distribution) -> str:
 
 
 def _members(distribution: Distribution) -> Iterator[Member]:
-    for file in distribution.files or ():
+    for file in _files(distribution):
         path = Path(str(distribution.locate_file(file)))
         if LIBRARY.fullmatch(file.name) and (elf.is_elf(path) or is_hollow(path)):
             yield Member(str(file), path)
     yield from _in_place(distribution)
+
+
+def _files(distribution: Distribution) -> Iterable[PurePath]:
+    """Its files; where `setup.py install` kept no list of them, those below its modules' names."""
+    if any(map(distribution.read_text, ("RECORD", "installed-files.txt"))):
+        return distribution.files or ()
+    root = Path(str(distribution.locate_file("")))
+    modules = filter(str.isidentifier, (distribution.read_text("top_level.txt") or "").split())
+    found = (path for of in modules for to in (".*", "/**/*") for path in root.glob(f"{of}{to}"))
+    return (path.relative_to(root) for path in sorted(found) if not path.is_symlink())
 
 
 def _in_place(distribution: Distribution) -> Iterator[Member]:
