@@ -156,6 +156,10 @@ SAMPLES = (
            " wheels with the following Python ABI tag: `cp312`"),
     Sample("python-tag", "ImportError: Python version mismatch: module was compiled for Python"
            " 3.10, but the interpreter version is incompatible: 3.12"),
+    Sample("python-tag", "ModuleNotFoundError: No module named 'decay._C'", ("--no-binary decay",)),
+    Sample("python-tag", "ModuleNotFoundError: No module named 'decay.ops._ext_cpu'"),
+    Sample("python-tag", "ImportError: cannot import name '_C' from 'decay' (/v/site-packages/decay"
+           "/__init__.py)", ("--no-binary decay",)),
     Sample("build-isolation", "  File \"<string>\", line 20, in <module>\n  ModuleNotFoundError: No"
            " module named 'torch'\n  [end of output]", ("--no-build-isolation",)),
     Sample("loads", "RuntimeError: operator torchvision::nms does not exist",
@@ -207,6 +211,21 @@ def test_what_a_symbol_breaks_depends_on_the_torch_that_is_installed(
     assert rule("_ZN3c104cuda9SetDeviceEi", "2.13.0") == "cuda-runtime"
     assert rule("_ZN3c104cuda9SetDeviceEi", "2.13.0", "13.0") == "binding"
     assert rule("undefined symbol: cudaNewest", "2.13.0", "13.0") == "cuda-runtime"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ModuleNotFoundError: No module named 'torch._C'",
+        "ModuleNotFoundError: No module named 'decay._collection'",
+        "ModuleNotFoundError: No module named 'decay'",
+        "ImportError: cannot import name '_center' from 'decay.core' (/v/decay/core.py)",
+    ],
+)
+def test_a_module_that_is_no_library_of_an_extension_is_not_explained_as_one(
+    site: Path, capsys: pytest.CaptureFixture[str], message: str
+) -> None:
+    assert not answer(capsys, site, message, code=1)["diagnoses"]
 
 
 def test_every_rule_is_the_audits_or_of_no_binary() -> None:
