@@ -108,6 +108,19 @@ def test_a_library_without_python_is_no_fault_of_a_wheel_that_has_a_module_too(
     assert "python-tag" not in {result.rule for result in found["op/op.so"].failed}
 
 
+def test_a_wheel_for_every_python_may_have_a_module_for_each(toolchain: Toolchain) -> None:
+    declared = 'extern "C" int PyModule_Create2();\n'
+    module = f'{declared}extern "C" int PyInit_op() {{ return PyModule_Create2(); }}'
+    built = [toolchain.library(f"op.cpython-3{n}-x86_64-linux-gnu.so", module) for n in (11, 12)]
+    both = toolchain.folder / "op-1.0-py3-none-linux_x86_64.whl"
+    failed = []
+    for each in built:
+        with zipfile.ZipFile(both, "a") as archive:
+            archive.write(each, f"op/{each.name}")
+        failed.append([file.name for file in audit(both).libraries if "python-tag" in rules(file)])
+    assert failed == [[f"op/{built[0].name}"], []]
+
+
 def platforms(artifact: Path) -> list[str]:
     """What the rule of a wheel's platform says of each library."""
     libraries = audit(artifact).libraries

@@ -1,6 +1,7 @@
 """Which Python it can load in."""
 
 import re
+from pathlib import PurePath
 
 from packaging.tags import Tag
 from packaging.version import Version
@@ -54,8 +55,19 @@ def python_tag(subject: Subject) -> Outcome:
         # Another library of the wheel may be the reason for its tag.
         needless = "none" not in claims and not any(f.python != "none" for _, f in subject.others)
         return judged(not needless, "none in any library" if needless else found, wanted)
+    if declared == {"none"} and len(_pythons_of_module(subject)) > 1:
+        return not_run(found, "the wheel has this module for several Pythons")
     fits = found in declared or (found == "cpython" and any(c != "none" for c in declared))
     return judged(fits, found, wanted)
+
+
+def _pythons_of_module(subject: Subject) -> set[str]:
+    """The files of a module in the artifact, of which each Python takes its own."""
+    path = PurePath(subject.member.name)
+    module = MODULE.fullmatch(path.name)
+    files = (PurePath(member.name) for member in subject.artifact.members)
+    beside = (MODULE.fullmatch(file.name) for file in files if file.parent == path.parent)
+    return {each.string for each in beside if each and module and each["name"] == module["name"]}
 
 
 def module_init(subject: Subject) -> Outcome:
