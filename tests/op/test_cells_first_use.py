@@ -29,6 +29,15 @@ for a, e in zip(ours(x), theirs(x), strict=True):
 print(cells.prepare(ours.cell), cells.prepare(ours.cell))
 """
 
+TRACING = """
+import atexit, threading
+import torch
+from lltm import cells
+
+cells.define(lambda z, state: torch.tanh(z[0]) + state[0], gates=1, states=1)
+running = threading.enumerate()
+atexit.register(lambda: print(threading.enumerate() == running))
+"""
 EXPORTING = """
 import torch
 from lltm import cells
@@ -207,6 +216,15 @@ def test_the_library_of_the_cells_is_small_and_damage_to_it_is_named(tmp_path: P
     assert done.returncode == 1
     assert f"{library} is damaged" in done.stderr
     assert "reinstall lltm with" in done.stderr
+
+
+def test_no_thread_that_traces_ends_with_the_interpreter(copy: InstalledCopy) -> None:
+    """It would free what torch has left there, sometimes too late, and end the process.
+
+    What is registered with atexit runs after the threads that do not live on have been joined.
+    """
+    out, _ = called(copy, TRACING)
+    assert out == "True"
 
 
 @pytest.mark.usefixtures("compiler")
