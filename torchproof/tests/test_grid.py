@@ -150,6 +150,19 @@ def test_the_users_own_program_decides(
     assert found == [WORKS, WRONG]
 
 
+def test_what_a_package_says_names_no_folder_of_this_machine(
+    prober: Prober, environment: Environment, tmp_path: Path
+) -> None:
+    python = tmp_path / "python" / "bin" / "python3"
+    python.parent.mkdir(parents=True)
+    environment.program.rename(python)
+    environment.program.symlink_to(python)
+    says = f"{python.parents[1]}/lib/python3.11/ctypes.py {environment.path}/lib/torch.py"
+    wheel = make_wheel(tmp_path, "decay", f"raise OSError({says!r})")
+    cell = try_it(prober, environment, wheel)
+    assert cell.package.message == "OSError: lib/python3.11/ctypes.py lib/torch.py"
+
+
 def test_a_library_is_tried_apart_from_the_package(
     prober: Prober, environment: Environment, tmp_path: Path, toolchain: Toolchain
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchproof.audit import Verdict
+from torchproof.config import series
 from torchproof.grid import predict, second
 from torchproof.grid.trials import ABORTS, NOT_RUN, GridCell, LibraryTrial, PackageTrial
 from torchproof.grid.wheel_file import Wheel
@@ -106,6 +107,9 @@ class Prober:
         # A page of it says the same on every machine.
         for place in (site, environment.path):
             text = text.replace(f"{place}/", "")
+        modules = Path("lib", f"python{series(environment.python)}")
+        python = environment.program.resolve().parents[1]
+        text = text.replace(f"{python / modules}/", f"{modules}/")
         found: dict[str, Any] = json.loads(text)
         return found
 
