@@ -201,7 +201,7 @@ def test_the_readme_claims_what_has_passed_and_nothing_else() -> None:
     assert set(cells["2.9"]) == {"—", "not run"}
     assert cells["linux-aarch64"] == [
         "torch 2.13, CPython 3.11, stable (core)",
-        "qemu-user 10.0.13, emulated on Intel with AMX, 2026-01-01, 0123456",
+        "Intel with AMX (emulated by qemu-user 10.0.13), 2026-01-01, 0123456",
     ]
     assert set(cells["macos-arm64"]) == set(cells["nehalem"]) == {"not run"}
 
@@ -218,6 +218,20 @@ def test_a_processor_that_has_no_more_than_a_level_runs_its_rows_at_it() -> None
         "AMD Zen 4, 2026-01-01, 0123456",
     ]
     assert set(cells["avx2"]) == set(cells["nehalem"]) == {"not run"}
+
+
+def test_runs_of_older_kernels_are_named_together_after_those_of_these() -> None:
+    (stable, *_) = sample.records()[0].rows
+    old = dataclasses.replace(stable, kernels="of another day")
+    zen5 = dataclasses.replace(ZEN4, family=26)
+    records = tuple(
+        Record(processor, {}, {}, (dataclasses.replace(row, level="avx2"),))
+        for processor, row in ((AMX, old), (ZEN4, stable), (zen5, old))
+    )
+    cells = table(readme.tables(config.load(), records))
+    assert cells["avx2"][1] == (
+        "AMD Zen 4, 2026-01-01, 0123456; older kernels: AMD Zen 5, Intel with AMX"
+    )
 
 
 def test_the_readme_names_each_processor_and_the_age_of_its_proofs() -> None:

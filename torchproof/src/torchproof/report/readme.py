@@ -136,14 +136,18 @@ def _passed(matrix: Matrix, found: Sequence[tuple[Processor, ProvenRow]]) -> str
         builds.setdefault(name, []).append(row)
     passed = "; ".join(f"{name} ({_suite(matrix, rows)})" for name, rows in builds.items())
     newest = {
-        (f"{row.emulator}, emulated on " if row.emulator else "") + processor.title: row
+        processor.title + (f" (emulated by {row.emulator})" if row.emulator else ""): row
         for processor, row in sorted(found, key=lambda each: (each[1].current, each[1].date))
     }
-    by = "; ".join(
-        f"{name}, {row.date}, {row.commit[:7]}{'' if row.current else ', older kernels'}"
+    runs = [
+        f"{name}, {row.date}, {row.commit[:7]}"
         for name, row in sorted(newest.items())
-    )
-    return f"{passed} | {by}"
+        if row.current
+    ]
+    # docs/proofs has their dates and commits: of another day's kernels the names are enough.
+    older = [name for name, row in sorted(newest.items()) if not row.current]
+    runs += [f"older kernels: {', '.join(older)}"] if older else []
+    return f"{passed} | {'; '.join(runs)}"
 
 
 def _processors(records: Sequence[Record]) -> Iterator[str]:
