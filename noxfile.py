@@ -248,7 +248,7 @@ def bench(session: nox.Session) -> None:
     for competitor in ("jax", "onnx", "onnxruntime"):
         session.run("python", "-m", "pip", "install", competitor, success_codes=range(256))
     # Only this session has the competitors that these tests need.
-    session.run("pytest", "tests/test_races.py", "-k", "jax or saturated")
+    session.run("pytest", "tests/bench/test_races.py", "-k", "jax or saturated")
     session.run("python", "-m", "benchmarks.runs", *session.posargs)
 
 
@@ -286,7 +286,12 @@ def mutants(session: nox.Session) -> None:
     install(session, "build", "lint", "mutants", "template", "test", "workflows")
     install_torchproof(session, "conda", "init", "release")
     session.install(f"torch=={TORCH}")
-    session.run("pytest", "--noconftest", "tests/test_mutants.py", "tests/test_mutations.py")
+    session.run(
+        "pytest",
+        "--noconftest",
+        "tests/campaign/test_mutants.py",
+        "tests/campaign/test_mutations.py",
+    )
     session.run("python", "tests/campaign/mutants.py", *session.posargs)
 
 
@@ -296,7 +301,7 @@ def coverage(session: nox.Session) -> None:
     install(session, "build", "coverage", "lint", "template", "test", "workflows")
     install_torchproof(session, "conda", "init", "release")
     session.install(f"torch=={TORCH}")
-    session.run("pytest", "--noconftest", "tests/test_covered.py")
+    session.run("pytest", "--noconftest", "tests/campaign/test_covered.py")
     session.run("python", "tests/campaign/covered.py", *session.posargs)
 
 

@@ -359,7 +359,7 @@ def measure() -> tuple[list[Measured], dict[str, int]]:
     """Build, and run the tests of both bindings and of torchproof; with pytest's exit statuses."""
     selected = "not compile and not distributed"
     site = build("stable")
-    op = [*of_op(STABLE), str(ROOT / "tests" / "test_cells_package.py")]
+    op = [*of_op(STABLE), str(ROOT / "tests" / "packages" / "test_cells_package.py")]
     ended = {"the stable binding": run_tests(op, site, selected)}
     for level in LESSER:
         variables = {"LLTM_CPU_CAPABILITY": level}

@@ -21,7 +21,7 @@ TABLE = Path(__file__).with_name("survivors.toml")
 # What the library is built from, and what an outcome in a suite depends on.
 BUILT = ("csrc", "lltm", "build_support")
 SOURCES = {
-    "op": (*BUILT, "tests/op", "tests/test_cells_package.py"),
+    "op": (*BUILT, "tests/op", "tests/packages/test_cells_package.py"),
     "audit": ("torchproof/src", "torchproof/tests"),
 }
 # What is made of sources, beside them.

@@ -30,7 +30,7 @@ FEW_OF_EACH, FEW = 2, 40
 # Of a file's tests beyond so many, the survey takes every fourth; a survivor meets all of them.
 MANY, EVERY = 120, 4
 SELECTED = "not subprocess and not compile and not distributed"
-PACKAGES = "tests/test_cells_package.py"
+PACKAGES = "tests/packages/test_cells_package.py"
 OP = tuple(
     f"tests/op/test_{name}.py"
     for name in (

@@ -1,7 +1,7 @@
 """CUDA kernels of ``lltm.cells``: compiled by nvcc, registered, chosen by the tensors' device.
 
 What needs a GPU is not run without one, and says so. The kernels' arithmetic without a GPU is in
-test_cuda_shim_cells.py.
+tests/cuda_shim/test_cells.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_bench_figures import document, entrant
+from test_figures import document, entrant
 
 from benchmarks import workloads
 from benchmarks.runs import __main__, figures, measure, page, sweep

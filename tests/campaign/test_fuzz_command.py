@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parent / "campaign"))
 import fuzz
 
 LOG = "\n".join(f"search {number} 300 100" for number in range(fuzz.SEARCHES))

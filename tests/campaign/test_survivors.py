@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torchproof.config import read_toml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "tests" / "campaign" / "survivors.toml"
 SURVIVORS = [row["mutant"] for row in read_toml(TABLE)["survivor"]]
 

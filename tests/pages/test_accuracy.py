@@ -7,7 +7,7 @@ from pathlib import Path
 import bounds
 from cases import BENCHMARK_CASES
 
-PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 
 
 def test_the_page_has_the_bounds_that_are_tested() -> None:

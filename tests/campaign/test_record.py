@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent / "campaign"))
 import record
 from torchproof.files import kernels_hash
 from torchproof.machine import processor

@@ -9,7 +9,7 @@ import pytest
 from torchproof.grid import released_page
 from torchproof.grid.crossload import Grid
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "docs" / "crossload.md",
     ROOT / "docs" / "what-loads-where.md",

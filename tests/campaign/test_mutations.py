@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-CAMPAIGN = Path(__file__).parent / "campaign"
-sys.path.append(str(CAMPAIGN))
 pytest.importorskip("tree_sitter", reason="not run: `nox -s mutants` installs tree-sitter")
 import mutations
 
@@ -72,9 +69,8 @@ def test_a_library_of_mutants_is_the_source_until_one_is_chosen(tmp_path: Path) 
     numbered = dict(enumerate(mutations.choose(changes(source, CXX), 100, seed=1)))
     source.write_bytes(mutations.schemata(source.read_bytes(), numbered))
     program = tmp_path / "room"
-    subprocess.run(
-        ["c++", "-std=c++17", "-include", CAMPAIGN / "mutant.h", source, "-o", program], check=True
-    )
+    header = Path(mutations.__file__).with_name("mutant.h")
+    subprocess.run(["c++", "-std=c++17", "-include", header, source, "-o", program], check=True)
 
     def printed(number: int) -> str:
         run = subprocess.run(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent / "campaign"))
 import sanitize
 
-FILES = {path.stem for path in (Path(__file__).parent / "op").glob("test_*.py")}
+FILES = {path.stem for path in (Path(__file__).parents[1] / "op").glob("test_*.py")}
 
 
 def test_every_file_of_the_ops_tests_is_run_or_left_out_with_a_reason() -> None:

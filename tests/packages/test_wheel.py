@@ -17,7 +17,7 @@ import lltm
 from lltm import _library
 from torchproof import config
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BUILT = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "build_support", "csrc", "lltm")
 

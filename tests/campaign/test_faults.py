@@ -9,12 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-sys.path.append(str(Path(__file__).parent / "campaign"))
 import fault_namespaces
 import fault_plants
 import faults
+import pytest
 from fault_programs import Broken, Subject
 
 # It starts a process that outlives it, with its output, and prints what it is asked to.

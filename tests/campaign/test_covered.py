@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.append(str(Path(__file__).parent / "campaign"))
 import covered
+import pytest
 from covered import Measured
 
 PART = Measured("C++", lines=100, covered=97, missed=(), missed_lines={})

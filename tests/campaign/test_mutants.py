@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent / "campaign"))
 for needed in ("tree_sitter", "coverage"):
     pytest.importorskip(needed, reason="not run: `nox -s mutants` installs what it needs")
 import mutant_survey

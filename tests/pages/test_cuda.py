@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page_has_the_times_of_its_json() -> None:
