@@ -89,7 +89,7 @@ PLANTED = (
     ),
     Planted("lltm/stream.py", "", "tests/op/test_stream.py", "tests/op/test_derivatives.py"),
     Planted(
-        f"{AUDIT}/manylinux.py", "", "tests/test_audit_hostile.py", "tests/test_audit_against.py"
+        f"{AUDIT}/manylinux.py", "", "tests/audit/test_hostile.py", "tests/audit/test_against.py"
     ),
 )
 

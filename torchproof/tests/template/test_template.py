@@ -17,7 +17,7 @@ from torchproof.template import create, origin
 
 from torchproof import config
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 SHORT, LONG = "ab", "an_extension_of_24_chars"
 IN_REPOSITORY = "torchproof/src/torchproof/template"
 

@@ -17,7 +17,7 @@ import pytest
 from torchproof.config import ROOT
 from torchproof.rows import results
 
-DRIVER = Path(__file__).parent / "fakes" / "run.py"
+DRIVER = Path(__file__).parents[1] / "fakes" / "run.py"
 STABLE = "torch2.13.0-py3.11-stable-g++-11-cpu"
 NATIVE = "torch2.13.0-py3.11-native-g++-11-cpu"
 ALL = sorted(
