@@ -168,14 +168,16 @@ def test_without_a_gpu_a_torch_of_cuda_gets_stubs(
     assert not any("cublas" in asked for asked in installer.asked)
 
 
-def write_wheel(folder: Path, name: str, version: str = "1.0") -> Path:
+def write_wheel(folder: Path, name: str, version: str = "1.0", requires: str = "") -> Path:
     """The wheel of a package that is a module alone."""
     metadata = f"{name}-{version}.dist-info"
     wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    needs = f"Requires-Dist: {requires}\n" if requires else ""
     with WheelFile(wheel, "w") as file:
         file.writestr(f"{name}.py", "ANSWER = 42\n")
         file.writestr(
-            f"{metadata}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            f"{metadata}/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
         )
         file.writestr(f"{metadata}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
     return wheel
@@ -196,6 +198,64 @@ def test_an_environment_is_made_and_filled(name: str, tmp_path: Path) -> None:
     ):
         ended = Processes().run(command, log=tmp_path / "log", limit=60, cwd=tmp_path)
         assert ended.ok, (tmp_path / "log").read_text()
+
+
+def write_torch(folder: Path, version: str) -> None:
+    """The wheel of a torch that is two lines."""
+    wheel = write_wheel(folder, "torch", version)
+    wheel.unlink()
+    with WheelFile(wheel, "w") as file:
+        metadata = f"torch-{version}.dist-info"
+        file.writestr("torch/__init__.py", "from torch.version import __version__\n")
+        file.writestr("torch/lib/libtorch.so", "")
+        file.writestr("torch/version.py", f"__version__ = {version!r}\ncuda = None\n")
+        file.writestr(
+            f"{metadata}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+        )
+        file.writestr(f"{metadata}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+
+
+@pytest.fixture(params=["uv", "pip"])
+def vision(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., environments.Environment]:
+    """Makes the environment of a torch 2.13.0 for a project that requires vision."""
+    uv = find_program("uv") if request.param == "uv" else None
+    if request.param == "uv" and uv is None:
+        pytest.skip("not run: there is no uv on this machine")
+    monkeypatch.setattr(environments, "requirements", lambda: ("vision",))
+    write_torch(tmp_path, "2.13.0")
+    write_torch(tmp_path, "2.14.0")
+    (tmp_path / "index").mkdir()
+
+    def environment(**versions: str) -> environments.Environment:
+        for version, torch in versions.items():
+            write_wheel(tmp_path, "vision", version[1:], f"torch=={torch}")
+        # Both read these.
+        settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+        settings |= {"UV_DEFAULT_INDEX": (tmp_path / "index").as_uri()}
+        settings |= {"UV_FIND_LINKS": str(tmp_path)}
+        installer = environments.Installer(uv, settings)
+        return make(Maker(tmp_path / "made", installer, Processes(), gpu=False), tmp_path)
+
+    return environment
+
+
+def test_a_package_that_needs_another_torch_does_not_replace_the_rows(
+    vision: Callable[..., environments.Environment],
+) -> None:
+    made = vision(v1="2.13.0", v2="2.14.0")
+    assert {path.name for path in made.site_packages.glob("*.dist-info")} >= {
+        "torch-2.13.0.dist-info",
+        "vision-1.dist-info",
+    }
+
+
+def test_an_environment_whose_packages_all_need_another_torch_is_none(
+    vision: Callable[..., environments.Environment],
+) -> None:
+    with pytest.raises(EnvironmentFailed, match=r"^the packages beside torch: "):
+        vision(v2="2.14.0")
 
 
 def test_too_little_disk_is_told_before_anything_is_made(

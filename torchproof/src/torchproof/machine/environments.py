@@ -287,7 +287,10 @@ class Maker:
         needs = torch_requirements(
             distribution.requires or [], python.version, nvidia=nvidia, machine=machine
         )
-        wanted = [*needs, *requirements()]
+        # A project's requirement such as torchvision would replace the row's torch by its own.
+        pin = path / "torch.txt"
+        pin.write_text(f"torch=={distribution.version}\n", encoding="utf-8")
+        wanted = ["--constraint", str(pin), *needs, *requirements()]
         if lock:
             wanted = hashed(
                 lock.text(lambda name: nvidia or not NVIDIA.match(name)), path / "beside.txt"
