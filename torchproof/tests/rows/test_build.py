@@ -99,6 +99,25 @@ def test_a_wheel_is_of_the_flags_that_the_shell_gives_its_build(
     assert len({without, made_with("-O0"), made_with("-O3")}) == 3
 
 
+@pytest.mark.parametrize("name", ["setup.py", "setup.cfg", "CMakeLists.txt", "meson.build"])
+def test_a_wheel_is_of_the_build_files_that_sources_do_not_name(name: str) -> None:
+    """A build finds them in its copy of the sources all the same."""
+
+    def made_with(text: str) -> wheel_builder.Recipe:
+        file.write_text(text, encoding="utf-8")
+        return wheel_builder.recipe(matrix, row, COMPILER)
+
+    matrix, file = config.load(), config.ROOT / name
+    row = expand(matrix, "pr")[0]
+    without = wheel_builder.recipe(matrix, row, COMPILER)
+    try:
+        assert made_with("one") == made_with("one")
+        assert len({without, made_with("one"), made_with("two")}) == 3
+    finally:
+        file.unlink()
+    assert wheel_builder.recipe(matrix, row, COMPILER) == without
+
+
 @pytest.mark.parametrize(("any_python", "python"), [(True, "none"), (False, None)])
 def test_a_wheel_that_does_not_serve_every_python_is_checked_against_its_own_tag(
     monkeypatch: pytest.MonkeyPatch, any_python: bool, python: str | None

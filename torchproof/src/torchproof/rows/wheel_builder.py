@@ -19,7 +19,11 @@ RECORD = "artifact.json"
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 # A native build is for the torch at hand, whatever pyproject.toml asks of an isolated build.
 BUILD_WHEEL = ("-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "-o")
-
+# A build finds these in its copy of the project, whether or not `sources` name them.
+BUILD_FILES = (
+    *("pyproject.toml", "setup.py", "setup.cfg", "MANIFEST.in", "CMakeLists.txt"),
+    *("meson.build", "meson.options", "meson_options.txt"),
+)
 FLAGS = ("CPPFLAGS", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CMAKE_ARGS")
 
 
@@ -74,7 +78,7 @@ def recipe(matrix: Matrix, row: Row, compiler: CompilerFound) -> Recipe:
         compiler_version=compiler.version,
         cuda=row.cuda,
         torch=torch,
-        sources=source_hash(*project().sources),
+        sources=source_hash(*dict.fromkeys((*project().sources, *BUILD_FILES))),
         platform=row.platform,
         architectures=";".join(matrix.architectures(row.cuda)),
         python="" if project().any_python else row.python,
