@@ -305,6 +305,31 @@ def test_a_wheel_that_does_not_describe_its_library_has_a_bill_of_materials(
     assert {c["name"] for c in bill["components"]} == {"torch"}
 
 
+def test_the_bill_of_materials_has_what_is_needed_without_an_extra_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    stated = (
+        'numpy>=1; python_version < "3.12"',
+        'numpy>=2; python_version >= "3.12"',
+        "torch",
+        'pytest>=8; extra == "test"',
+        'decay[test]; extra == "all"',
+    )
+    metadata = "Metadata-Version: 2.1\nName: decay\nVersion: 0.1.0\n"
+    metadata += "".join(f"Requires-Dist: {line}\n" for line in stated)
+    wheel = write_wheel(tmp_path / "decay.whl", {"decay-0.1.0.dist-info/METADATA": metadata})
+    text = sbom.document(wheel)
+    assert text == sbom.document(wheel)
+    bill = json.loads(text)
+    assert {c["name"]: c["description"] for c in bill["components"]} == {
+        "numpy": 'any version that satisfies >=1 where python_version < "3.12"; '
+        'any version that satisfies >=2 where python_version >= "3.12"',
+        "torch": "any version",
+    }
+    assert {"ref": "decay@0.1.0", "dependsOn": ["numpy", "torch"]} in bill["dependencies"]
+
+
 def test_a_released_wheel_contains_its_bill_of_materials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

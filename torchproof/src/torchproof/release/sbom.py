@@ -3,8 +3,10 @@
 import datetime
 import json
 import os
+import re
 import uuid
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,9 @@ from wheel.wheelfile import WheelFile
 from torchproof.files import sha256
 from torchproof.release.distributions import EPOCH
 from torchproof.release.version import ReleaseError
+
+# In the marker of what only an extra brings.
+EXTRA = re.compile(r"\bextra\b")
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ def document(wheel: Path, *, hashed: bool = True) -> str:
     if hashed:
         root.hashes.add(HashType(alg=HashAlgorithm.SHA_256, content=contents.sha256))
     bom.metadata.component = root
-    needs = [_requirement(text) for text in contents.metadata.requires_dist or ()]
+    needs = _requirements(contents.metadata.requires_dist or ())
     for component in (*needs, *_built_with(contents.library)):
         bom.components.add(component)
     bom.register_dependency(root, needs)
@@ -94,16 +99,29 @@ def _package(metadata: Metadata) -> Component:
     )
 
 
-def _requirement(text: Requirement) -> Component:
-    requirement = Requirement(str(text))
-    return Component(
-        type=ComponentType.LIBRARY,
-        name=requirement.name,
-        description=f"any version that satisfies {requirement.specifier}",
-        scope=ComponentScope.REQUIRED,
-        purl=PackageURL("pypi", name=requirement.name),
-        bom_ref=requirement.name,
-    )
+def _requirements(stated: Iterable[Requirement]) -> list[Component]:
+    """What is needed without an extra: each package once, under whatever markers it is named."""
+    named: dict[str, list[Requirement]] = {}
+    for requirement in stated:
+        if not EXTRA.search(str(requirement.marker)):
+            named.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return [
+        Component(
+            type=ComponentType.LIBRARY,
+            name=requirements[0].name,
+            description="; ".join(map(_versions, requirements)),
+            scope=ComponentScope.REQUIRED,
+            purl=PackageURL("pypi", name=requirements[0].name),
+            bom_ref=requirements[0].name,
+        )
+        for requirements in named.values()
+    ]
+
+
+def _versions(requirement: Requirement) -> str:
+    satisfying = f" that satisfies {requirement.specifier}" if requirement.specifier else ""
+    where = f" where {requirement.marker}" if requirement.marker else ""
+    return f"any version{satisfying}{where}"
 
 
 def _built_with(library: dict[str, Any]) -> list[Component]:
