@@ -272,6 +272,13 @@ def test_archives_are_dated_by_the_last_commit(
     assert dated.stdout.split() == asked.split()
 
 
+def test_what_has_no_commit_has_no_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    with pytest.raises(ReleaseError, match="has no commit"), epoch(tmp_path):
+        pass
+
+
 @pytest.mark.parametrize("named", ["now", "1700000000000"])
 def test_what_is_no_date_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str

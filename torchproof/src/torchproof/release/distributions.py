@@ -97,7 +97,7 @@ def epoch(root: Path) -> Iterator[None]:
     """Date archives by the last commit, unless the caller has named a date.
 
     Raises:
-        ReleaseError: what the caller has named is no date.
+        ReleaseError: what the caller has named is no date, or there is no commit.
     """
     if named := os.environ.get(EPOCH):
         if not named.isdecimal() or int(named) > LAST_OF_A_ZIP_FILE:
@@ -107,7 +107,13 @@ def epoch(root: Path) -> Iterator[None]:
             )
         yield
         return
-    os.environ[EPOCH] = git(root, "log", "-1", "--format=%ct").stdout.strip()
+    dated = git(root, "log", "-1", "--format=%ct")
+    if dated.returncode:
+        raise ReleaseError(
+            f"{root} has no commit of git, whose date a release has: make one, or name a date in "
+            f"{EPOCH}"
+        )
+    os.environ[EPOCH] = dated.stdout.strip()
     try:
         yield
     finally:
