@@ -206,6 +206,25 @@ def test_the_readme_claims_what_has_passed_and_nothing_else() -> None:
     assert set(cells["macos-arm64"]) == set(cells["nehalem"]) == {"not run"}
 
 
+def test_the_readme_of_a_project_without_a_stable_wheel_claims_native_builds_alone() -> None:
+    matrix = config.load()
+    rows = tuple(dataclasses.replace(spec, binding=("native",)) for spec in matrix.rows)
+    (_, _, proof) = sample.records()[0].rows
+    full = dataclasses.replace(proof, python="3.12", suite="full")
+    oldest = dataclasses.replace(full, torch="2.9.1")
+    text = readme.tables(
+        dataclasses.replace(matrix, rows=rows), (Record(AMX, {}, {}, (proof, full, oldest)),)
+    )
+    cells = table(text)
+    assert all(name.startswith("CPython ") for name in cells["torch"])
+    headers = dict(zip(cells["torch"], cells["2.13"], strict=True))
+    assert headers["CPython 3.11"] == "not run (proof)"
+    assert headers["CPython 3.12"] == "full"
+    assert "full" in cells["2.9"]
+    assert "on linux-x86_64 with a native build. " in text
+    assert "stable wheel" not in text
+
+
 def test_a_processor_that_has_no_more_than_a_level_runs_its_rows_at_it() -> None:
     (stable, *_) = sample.records()[0].rows
     newest = dataclasses.replace(stable, torch="2.15.0")

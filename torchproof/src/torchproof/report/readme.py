@@ -24,11 +24,13 @@ def tables(matrix: Matrix, records: Sequence[Record]) -> str:
     compilers = " and ".join(f"{c.name} {c.oldest} to {c.newest}" for c in matrix.compilers)
     built = {version for spec in matrix.rows for version in spec.cuda} - {"cpu"}
     cuda = f" CUDA: {', '.join(cuda.version for cuda in matrix.cuda)}." if built else ""
-    native = ", in the last column with a native build" if _has_native(matrix) else ""
+    first, *beside = _bindings(matrix)
+    builds = {"stable": "the stable wheel", "native": "a native build"}
+    by = f"{builds[first]}{', in the last column with a native build' if beside else ''}"
     largest = matrix.suites[0].name
     facts = [
         f"{largest}: the suite `{largest}`, all that is tested of an artifact, has passed on "
-        f"{HOME} with the stable wheel{native}. {NOT_RUN}: it has not, with these kernels; in "
+        f"{HOME} with {by}. {NOT_RUN}: it has not, with these kernels; in "
         "brackets is what has passed instead. —: there is no wheel.",
         f"Compilers: {compilers}.{cuda}",
     ]
@@ -40,17 +42,18 @@ def tables(matrix: Matrix, records: Sequence[Record]) -> str:
 def _releases(matrix: Matrix, rows: Sequence[ProvenRow]) -> Iterator[str]:
     """A line a torch, newest first."""
     pythons = sorted({p for release in matrix.torch for p in release.every_python}, key=number)
-    last = ["native build"] if _has_native(matrix) else []
+    first, *beside = _bindings(matrix)
+    last = [f"{binding} build" for binding in beside]
     columns = ["torch", *(f"CPython {python}" for python in pythons), *last]
     yield f"| {' | '.join(columns)} |"
     yield "|" + "---|" * len(columns)
-    stable = matrix.supporting("stable")
+    supporting = matrix.supporting(first)
     plain = [row for row in rows if _is_plain(row)]
     for release in reversed(matrix.torch):
         own = [row for row in plain if row.torch == release.version]
         cells = [
-            _cell(matrix, [r for r in own if (r.binding, r.python) == ("stable", python)])
-            if python in release.every_python and release in stable
+            _cell(matrix, [r for r in own if (r.binding, r.python) == (first, python)])
+            if python in release.every_python and release in supporting
             else NO_WHEEL
             for python in pythons
         ]
@@ -59,8 +62,10 @@ def _releases(matrix: Matrix, rows: Sequence[ProvenRow]) -> Iterator[str]:
         yield f"| {release.series} | {' | '.join(cells)} |"
 
 
-def _has_native(matrix: Matrix) -> bool:
-    return any("native" in spec.binding for spec in matrix.rows)
+def _bindings(matrix: Matrix) -> list[str]:
+    """Those that the project has, the one of most columns first; a new matrix has no row yet."""
+    stated = {binding for spec in matrix.rows for binding in spec.binding}
+    return [binding for binding in ("stable", "native") if binding in stated] or ["stable"]
 
 
 def _is_plain(row: ProvenRow) -> bool:
