@@ -344,15 +344,28 @@ def test_what_emulates_a_row_and_is_not_to_be_had_is_named(
     assert "not fetched: there is no apt-get on PATH" in out
 
 
-def check_with(folder: Path, old: str, new: str) -> subprocess.CompletedProcess[str]:
-    """Check the project with a change of its matrix.toml."""
+def check_with(folder: Path, old: str, new: str, *command: str) -> subprocess.CompletedProcess[str]:
+    """Check the project with a change of its matrix.toml, or run another command on it."""
     text = config.PATH.read_text(encoding="utf-8")
     assert old in text
     project = folder / "project"
     shutil.copytree(config.ROOT, project)
     (project / "matrix.toml").write_text(text.replace(old, new, 1), encoding="utf-8")
-    command = [sys.executable, "-m", "torchproof", "check"]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    program = [sys.executable, "-m", "torchproof", *(command or ("check",))]
+    return subprocess.run(program, cwd=project, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", ["check", "run --write"])
+def test_a_matrix_without_a_suite_is_named_and_nothing_is_made_of_it(
+    tmp_path: Path, command: str
+) -> None:
+    text = config.PATH.read_text(encoding="utf-8")
+    stated = text[text.index("suites = [") : text.index("\n]\n", text.index("suites = [")) + 3]
+    done = check_with(tmp_path, stated, "", *command.split())
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "[names] suite 'core' is none: there are no `suites`\n" in done.stdout
+    before, after = (folder / "README.md" for folder in (config.ROOT, tmp_path / "project"))
+    assert after.read_bytes() == before.read_bytes()
 
 
 def test_a_broken_rule_is_named_with_its_line(tmp_path: Path) -> None:

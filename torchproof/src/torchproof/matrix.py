@@ -98,16 +98,16 @@ def main(argv: list[str] | None = None) -> int:
     chosen = arguments(argv)
     console = terminal.console(stderr=chosen.json, wide=True)
     try:
+        matrix = config.load()
+        broken = [*map(str, row_rules.violations(matrix))]
+        if chosen.check and not broken:
+            broken = [line for maker in makers() for line in maker.check()]
+        if chosen.check or broken:
+            return check(broken, console)
         if chosen.write:
             for maker in makers():
                 maker.write()
             return 0
-        matrix = config.load()
-        broken = [*map(str, row_rules.violations(matrix))]
-        if chosen.check:
-            broken += [line for maker in makers() for line in maker.check()]
-        if chosen.check or broken:
-            return check(broken, console)
         machine = emulation.find(matrix, this_machine())
         placed = chosen_rows(matrix, machine, chosen)
         if not (chosen.list or chosen.report) and fetch_emulated(matrix, placed, console):

@@ -61,9 +61,9 @@ def names(matrix: Matrix) -> Iterator[Violation]:
             ("level", set(spec.level), {HOST, *(level.name for level in matrix.levels)}),
             ("system", set(spec.system), {HOST, *(system.name for system in matrix.systems)}),
         ):
+            expected = f" of {', '.join(sorted(known))}" if known else f": there are no `{kind}s`"
             for name in sorted(given - known):
-                expected = ", ".join(sorted(known))
-                yield Violation(spec.line, "names", f"{kind} {name!r} is none of {expected}")
+                yield Violation(spec.line, "names", f"{kind} {name!r} is none{expected}")
         for label in set(spec.compiler) - {"default", "each"}:
             if _family(matrix, label) is None:
                 yield Violation(
