@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,16 @@ def test_its_matrix_breaks_no_rule_and_has_rows(project: Path) -> None:
     # Its README's claim: one wheel for every CPython.
     assert {row["python"] for row in pr} >= set(headers.pythons)
     assert config.project(project / "matrix.toml").any_python
+
+
+def test_its_workflow_runs_only_what_a_machine_without_nvcc_can(project: Path) -> None:
+    """It runs its tier with --strict, on which a row that is not run fails."""
+    tool = (sys.executable, "-m", "torchproof", "expand", "--tier")
+    (tier,) = set(re.findall(r"--tier (\S+)", (project / ".github/workflows/ci.yml").read_text()))
+    assert {row["cuda"] for row in json.loads(run(*tool, tier, cwd=project))} == {"cpu"}
+    if (project / "csrc" / "muladd.cu").is_file():
+        assert "--tier cuda" in (project / "README.md").read_text()
+        assert [row["cuda"] for row in json.loads(run(*tool, "cuda", cwd=project))] == ["13.0"]
 
 
 def commit(folder: Path, message: str, tag: str | None = None) -> None:
