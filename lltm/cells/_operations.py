@@ -126,9 +126,9 @@ def _filled(arguments: Arguments) -> str:
     return f"V{{}} + {value}"
 
 
-_SIGN = (  # torch.sign(nan) is nan
+_SIGN = (  # torch.sign(nan) is 0
     "Math::select({self} > Scalar(0), V{{}} + Scalar(1), "
-    "Math::select({self} < Scalar(0), V{{}} - Scalar(1), {self} * Scalar(0)))"
+    "Math::select({self} < Scalar(0), V{{}} - Scalar(1), V{{}}))"
 )
 # Of which a result may be rounded, or wrapped round.
 _NARROW = {torch.uint8, torch.int8, torch.int16, torch.float16, torch.bfloat16}

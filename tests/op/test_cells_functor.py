@@ -362,6 +362,18 @@ def test_expm1_keeps_its_derivative_where_it_is_tiny(tmp_path: Path) -> None:
     assert d_z.item() == pytest.approx(math.exp(-50), rel=1e-12)
 
 
+def test_nan_has_the_sign_that_torch_gives_it(tmp_path: Path) -> None:
+    """In the derivative of abs, too."""
+
+    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return torch.sign(z[0]), state[1].abs()
+
+    definition = cells.define(step, gates=1, states=2)
+    inputs = drawn(definition, 3, 1.0)
+    inputs[1, 0] = inputs[2, 2] = math.nan
+    assert_computes(Compiled.of([definition], tmp_path), 0, inputs)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
