@@ -135,4 +135,7 @@ class Probe:
 
 NEAR = Probe()
 OTHER_SCALARS = Probe(sign=-1, off=2e-4)
-OTHER_TENSORS = Probe(dtype=torch.float32, elements=ELEMENTS + 1)
+OTHER_TENSORS = tuple(
+    Probe(dtype=dtype, elements=ELEMENTS + 1)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16)
+)

@@ -232,7 +232,7 @@ def trace(definition: Definition) -> tuple[Formula, Formula]:
     formula = traced.formula()
     if not is_the_formula(formula, definition, OTHER_SCALARS):
         raise StepError(f"{where_defined(definition.step)}: {_why_another(formula, definition)}")
-    if not is_the_formula(formula, definition, OTHER_TENSORS):
+    if not all(is_the_formula(formula, definition, probe) for probe in OTHER_TENSORS):
         raise StepError(
             f"{where_defined(definition.step)}: the step depends on the shape or dtype of its "
             f"tensors, and its kernels are the same for all; use a number, or a keyword argument"

@@ -481,9 +481,11 @@ def test_states_keep_their_dtype(dtype: torch.dtype) -> None:
     [
         lambda z: z / (z.abs() + torch.finfo(z.dtype).eps),
         lambda z: z if z.dtype == torch.float64 else 2 * z,
+        lambda z: z / (z.abs() + (1e-4 if z.dtype == torch.float16 else 1e-8)),
+        lambda z: z.clamp(-9, 9) if z.dtype == torch.bfloat16 else z,
         lambda z: z / z.numel(),
     ],
-    ids=["finfo", "dtype", "numel"],
+    ids=["finfo", "dtype", "float16", "bfloat16", "numel"],
 )
 def test_steps_that_depend_on_more_than_values(body: Callable[[Tensor], Tensor]) -> None:
     """One functor serves every dtype and shape."""
