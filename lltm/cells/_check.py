@@ -19,6 +19,11 @@ from lltm.cells._errors import StepError
 
 ELEMENTS = 3
 """Of the tensors that a step is tried with."""
+OUTSIDE = (
+    "the step uses a tensor that is not an argument of it; a number can be a keyword argument, and "
+    "what is learnt for each unit a state that the step returns as it is"
+)
+_SHAPES = {torch.Size([ELEMENTS]), torch.Size([])}
 # Whole folders: torchvision is beside torch.
 _OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 _BRANCHING = {
@@ -83,9 +88,11 @@ class _Operations(TorchDispatchMode):
                 f"{users_line()}: the step uses {name}, which is not elementwise or has no text "
                 f"in C++. {_allowed()}"
             )
+        if not {each.shape for each in args if isinstance(each, Tensor)} <= _SHAPES:
+            raise StepError(f"{users_line()}: {OUTSIDE}")
         result = operation(*args, **(kwargs or {}))
         shapes = {each.shape for each in _tensors(result)}
-        if not shapes <= {torch.Size([ELEMENTS]), torch.Size([])}:
+        if not shapes <= _SHAPES:
             raise StepError(
                 f"{users_line()}: {name} gives a tensor of another shape than the state's, "
                 f"{[list(shape) for shape in shapes]}: a step is elementwise. {_allowed()}"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lltm.cells import _operations
-from lltm.cells._check import where_defined
+from lltm.cells._check import OUTSIDE, where_defined
 from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 from lltm.cells._scalars import NEAR, OTHER_SCALARS, OTHER_TENSORS, Probe, Scalars
@@ -336,10 +336,7 @@ def _formula(graph: Any, builder: _Builder, pre: int, states: int) -> Formula:
         elif node.op == "output":
             results = [builder.names[each] for each in node.args[0]]
         else:
-            raise StepError(
-                f"{builder.where}: the step uses a tensor that is not an argument of it; pass a "
-                f"number, or make it a keyword argument"
-            )
+            raise StepError(f"{builder.where}: {OUTSIDE}")
     return Formula(
         values=builder.values,
         states=tuple(results[:states]),

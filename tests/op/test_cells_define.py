@@ -132,6 +132,20 @@ def test_a_step_that_is_no_kernel_is_refused_with_its_line(step, line, message) 
         assert "A step can use arithmetic, comparisons and abs," in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [(20,), ()], ids=str)
+def test_a_tensor_from_outside_is_refused_with_what_does_instead(shape: tuple[int, ...]) -> None:
+    """A peephole or a time constant that is learnt, which no number can be."""
+    learnt = torch.nn.Parameter(torch.ones(shape))
+
+    def step(z, state):
+        return torch.tanh(z[0] + learnt * state[0])
+
+    line = step.__code__.co_firstlineno + bool(shape)
+    message = rf":{line}: the step uses a tensor that is not an .* a state that the step returns"
+    with pytest.raises(cells.StepError, match=message):
+        cells.define(step, gates=1, states=1)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
