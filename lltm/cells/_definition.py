@@ -102,7 +102,10 @@ class Definition:
         for name, value in given.items():
             if name not in known:
                 has = ", ".join(known) if known else "none"
-                raise TypeError(f"{self.name} has no scalar {name!r}; it has: {has}")
+                raise TypeError(
+                    f"{self.name} has no scalar {name!r}; it has: {has} (the arguments behind the "
+                    f"step's *)"
+                )
             contract.check_number(name, value)
             if not -contract.FLOAT64_MAX <= value <= contract.FLOAT64_MAX:  # nan compares false
                 raise ValueError(f"{name} must be finite, got {value}")

@@ -327,6 +327,9 @@ def test_scalars() -> None:
     assert DECAYING.scalar_values({"floor": 0.3}) == (0.5, 0.3)
     with pytest.raises(TypeError, match="decaying has no scalar 'alpha'; it has: rate, floor"):
         DECAYING.scalar_values({"alpha": 1.0})
+    positional = cells.define(lambda z, state, rate=0.5: rate * z[0], gates=1, states=1)
+    with pytest.raises(TypeError, match=r"'rate'; it has: none \(the arguments behind the step's"):
+        cells.Sequence(positional, 3, 4, rate=0.3)
     with pytest.raises(ValueError, match="rate must be finite, got nan"):
         DECAYING.scalar_values({"rate": math.nan})
     torch.manual_seed(0)
