@@ -130,6 +130,7 @@ _SIGN = (  # torch.sign(nan) is 0
     "Math::select({self} > Scalar(0), V{{}} + Scalar(1), "
     "Math::select({self} < Scalar(0), V{{}} - Scalar(1), V{{}}))"
 )
+_SIXTH = "Scalar(0.1666666716337204)"  # that of a float, as torch has it in every dtype
 # Of which a result may be rounded, or wrapped round.
 _NARROW = {torch.uint8, torch.int8, torch.int16, torch.float16, torch.bfloat16}
 _OF_MASKS = {
@@ -218,7 +219,7 @@ TABLE: dict[Any, Text] = {
             aten.hardtanh_backward.default: "Math::select(({self} <= {min_val}) | "
             "({self} >= {max_val}), V{{}}, {grad_output})",
             aten.hardsigmoid_backward.default: "Math::select(({self} > Scalar(-3)) & "
-            "({self} < Scalar(3)), {grad_output} / Scalar(6), V{{}})",
+            f"({{self}} < Scalar(3)), {{grad_output}} * {_SIXTH}, V{{{{}}}})",
             aten.addcmul.default: "{self} + {value} * {tensor1} * {tensor2}",
             aten.addcdiv.default: "{self} + {value} * {tensor1} / {tensor2}",
             aten.where.self: "Math::select({condition}, {self}, {other})",

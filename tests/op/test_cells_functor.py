@@ -248,7 +248,7 @@ def every_operation(z: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tenso
         F.silu(a),
         F.leaky_relu(b, 0.1),
         F.hardtanh(a, -0.5, 0.7),
-        F.hardsigmoid(2 * a).detach(),  # in its derivative, torch has the 1 / 6 of a float
+        F.hardsigmoid(2 * a),
         F.softsign(b),
         F.logsigmoid(a),
         torch.where(a > 0, a * a, b.abs()),
