@@ -36,9 +36,10 @@ class Scalars:
         self.texts.setdefault(1 - value, f"(Scalar(1) - {text})")  # of lerp's derivative
         # torch has a float32 in celu's derivative.
         single = torch.tensor(value, dtype=torch.float32, device="cpu").item()
-        for each in (value, single):
+        as_single = f"Scalar(static_cast<float>({text}))"
+        for each, its_text in ((value, text), (single, as_single)):
             if each and math.isfinite(each):
-                self.texts.setdefault(1 / each, f"(Scalar(1) / {text})")
+                self.texts.setdefault(1 / each, f"(Scalar(1) / {its_text})")
         return Scalar(value, text, self)
 
     def text_of(self, value: float) -> str:
