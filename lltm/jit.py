@@ -272,7 +272,7 @@ def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backend
         if "jit" not in _library.namespaces():
             try:
                 _build_and_load(verbose, optimise)
-            except (RuntimeError, OSError) as error:
+            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
                 raise ImportError(
                     f"lltm.jit.load() could not build for torch {torch.__version__}: {error}"
                 ) from error

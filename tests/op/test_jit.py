@@ -198,6 +198,18 @@ def test_a_compiler_that_fails_is_an_import_error(tmp_path: Path) -> None:
     assert "ImportError: lltm.jit.load() could not build for torch" in message
 
 
+def test_a_compiler_that_cannot_start_is_an_import_error(tmp_path: Path) -> None:
+    copy = InstalledCopy.make(tmp_path)
+    compiler = tmp_path / "broken"
+    compiler.write_text("#!/bin/sh\nkill -SEGV $$\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    result = copy.run("-c", "import lltm; lltm.jit.load()", CXX=str(compiler))
+    assert result.returncode == 1
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: lltm.jit.load() could not build for torch")
+    assert str(compiler) in last
+
+
 # The CUDA half --------------------------------------------------------------------------------
 
 
