@@ -165,6 +165,17 @@ def test_every_version_in_every_lock_is_audited(
     assert "not run: pip-audit has no answer" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("text", ["PYSEC-1", "PYSEC-1=", "=a reason", ""])
+def test_what_is_accepted_without_a_reason_is_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["vulnerabilities", f"--accept={text}"])
+    printed = capsys.readouterr().err
+    assert "argument --accept: expected ID=REASON, such as " in printed
+    assert printed.endswith(f"; got {text!r}\n")
+
+
 @pytest.mark.parametrize("command", ["lock", "vulnerabilities"])
 def test_a_project_without_locks_is_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command]) == 2

@@ -92,19 +92,30 @@ def audit(requirements: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def acceptance(text: str) -> tuple[str, str]:
+    """A vulnerability's name and why it is accepted, of the command line."""
+    name, _, reason = text.partition("=")
+    if not (name and reason):
+        raise argparse.ArgumentTypeError(
+            f"expected ID=REASON, such as PYSEC-2026-1='no lock installs it'; got {text!r}"
+        )
+    return name, reason
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 1 where a vulnerability is neither fixed nor accepted.
 
     With `--strict`, also where the service has no answer.
     """
     parser = argparse.ArgumentParser(prog="torchproof vulnerabilities", description=__doc__)
-    parser.add_argument("--accept", action="append", default=[], metavar="ID=REASON")
+    parser.add_argument(
+        "--accept", action="append", default=[], type=acceptance, metavar="ID=REASON"
+    )
     parser.add_argument("--strict", action="store_true", help="fail where there is no answer")
     chosen = parser.parse_args(argv)
-    accepted = dict(text.split("=", 1) for text in chosen.accept)
     files = lockfiles.home().glob("*.txt")
     pins = [pin for file in files for pin in lockfiles.parse(file.read_text(encoding="utf-8"))]
-    code, lines = verdict(map(audit, requirements(pins)), accepted, strict=chosen.strict)
+    code, lines = verdict(map(audit, requirements(pins)), dict(chosen.accept), strict=chosen.strict)
     for line in lines:
         terminal.console(soft_wrap=True).print(line, style="red" if code else None)
     return code
