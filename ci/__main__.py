@@ -43,19 +43,20 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line."""
     chosen = arguments(argv)
     console = terminal.console(soft_wrap=True)
-    if chosen.command == "issue":
-        console.print(issue.tell(chosen.run))
-        return 0
-    if chosen.command == "lint":
-        return run_lint(console)
     try:
-        return run_rehearsal(chosen, console)
+        return RUN[chosen.command](chosen, console)
     except WorkflowError as error:
         console.print(f"error: {error}", style="red")
         return 2
 
 
-def run_lint(console: Console) -> int:
+def run_issue(chosen: argparse.Namespace, console: Console) -> int:
+    """Open the issue, or add to it."""
+    console.print(issue.tell(chosen.run))
+    return 0
+
+
+def run_lint(_: argparse.Namespace, console: Console) -> int:
     """Run the linters; a linter that could not be had is "not run", and no failure."""
     with tempfile.TemporaryDirectory(prefix="lint-") as scratch:
         verdicts = lint(Path(scratch))
@@ -94,6 +95,8 @@ def run_rehearsal(chosen: argparse.Namespace, console: Console) -> int:
     console.print(f"the logs are in {FOLDER / 'logs'}")
     return 0 if passed else 1
 
+
+RUN = {"lint": run_lint, "rehearse": run_rehearsal, "issue": run_issue}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 
 from torchproof.config import project
+
+from ci.read import WorkflowError
 
 TITLE = f"{project().name} fails on the newest torch nightly"
 
@@ -17,7 +20,7 @@ def tell(run: str) -> str:
         run: the address of the run that failed.
 
     Raises:
-        subprocess.CalledProcessError: GitHub's `gh` refused; its words are on standard error.
+        WorkflowError: there is no GitHub's `gh`, or it refused; its words are on standard error.
     """
     body = f"The run {run} failed; its log says how."
     listed = _gh(
@@ -32,4 +35,15 @@ def tell(run: str) -> str:
 
 
 def _gh(*arguments: str) -> str:
-    return subprocess.run(["gh", *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout
+    try:
+        done = subprocess.run(
+            ["gh", *arguments], stdout=subprocess.PIPE, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise WorkflowError(
+            f"an issue is opened with GitHub's gh, which cannot be run ({error}); install it from "
+            "cli.github.com"
+        ) from None
+    if done.returncode:
+        raise WorkflowError(f"`gh {shlex.join(arguments)}` failed: its message is above")
+    return done.stdout

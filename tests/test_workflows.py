@@ -14,6 +14,7 @@ import pytest
 import yaml
 from torchproof.machine.inventory import Interpreter, Machine
 
+from ci import __main__ as program
 from ci import issue, lint
 from ci.lint import GITHUB
 from ci.read import WorkflowError, evaluate, read
@@ -330,3 +331,25 @@ def test_a_failed_nightly_has_one_issue(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert issue.tell("the-run") == done
     assert f"issue {call}" in (tmp_path / "calls").read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("gh", "said"),
+    [("", "GitHub's gh, which cannot be run"), ("exit 4", "`gh issue list")],
+    ids=["absent", "refusing"],
+)
+def test_gh_that_cannot_open_an_issue_is_an_error(
+    gh: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if gh:
+        (tmp_path / "gh").write_text(f"#!/bin/sh\n{gh}\n")
+        (tmp_path / "gh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert program.main(["issue", "the-run"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out.startswith("error: ")
+    assert said in printed.out
