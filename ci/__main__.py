@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchproof.arguments import count
 from torchproof.config import ROOT
 
 from ci import issue
@@ -33,7 +34,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     commands.add_parser("lint", help="zizmor, check-jsonschema and actionlint")
     rehearse = commands.add_parser("rehearse", help="run ci.yml here, in clones of HEAD")
     rehearse.add_argument("--jobs", default="", help="only these, and those they need: lint,docs")
-    rehearse.add_argument("--rows", type=int, help="only the first rows of a job's matrix")
+    rehearse.add_argument("--rows", type=count, help="only the first rows of a job's matrix")
     tell = commands.add_parser("issue", help="tell of a failed nightly")
     tell.add_argument("run", help="the address of the run")
     return parser.parse_args(argv)

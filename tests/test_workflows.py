@@ -353,3 +353,12 @@ def test_gh_that_cannot_open_an_issue_is_an_error(
     printed = capsys.readouterr()
     assert printed.out.startswith("error: ")
     assert said in printed.out
+
+
+@pytest.mark.parametrize("rows", ["0", "-1"])
+def test_fewer_than_one_row_are_not_rehearsed(
+    rows: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        program.main(["rehearse", "--rows", rows])
+    assert f"argument --rows: expected 1 or more, got {rows}" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
+from torchproof.arguments import count
 from torchproof.audit.architectures import images_of
 from torchproof.files import write_json
 
@@ -116,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--arch", action="append", metavar="sm_90", help="only this one; may be given again"
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     options = parser.parse_args(argv)
     console = terminal.console(stderr=options.json, wide=True)

@@ -122,6 +122,12 @@ def test_no_kernel_is_no_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert run(monkeypatch, tmp_path, [])[0] == 1
 
 
+def test_fewer_than_one_job_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        report.main(["--jobs", "0"])
+    assert "argument --jobs: expected 1 or more, got 0" in capsys.readouterr().err
+
+
 def test_without_nvcc_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

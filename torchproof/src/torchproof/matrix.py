@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from torchproof import config, terminal
+from torchproof.arguments import count
 from torchproof.errors import TorchproofError, explain_error
 from torchproof.lock import BusyError
 from torchproof.machine import emulation
@@ -70,7 +71,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     parser.add_argument(
         "--jobs",
-        type=int,
+        type=count,
         default=os.cpu_count() or 1,
         metavar="N",
         help="rows at a time (default: one a core, %(default)s)",
@@ -85,8 +86,6 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     chosen = parser.parse_args(argv)
     chosen.select = [each for each in chosen.select or () if each]
-    if chosen.jobs < 1:
-        parser.error(f"--jobs must be at least 1, got {chosen.jobs}")
     others = [mode for mode in ONLY if getattr(chosen, mode)]
     if chosen.record and others:
         parser.error(f"--record takes a run: leave --{others[0]} out")
