@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fault_namespaces
+from arguments import minutes
 from fault_programs import (
     CONDA,
     JIT_LOAD,
@@ -37,6 +38,7 @@ from fault_programs import (
     tree,
 )
 from record import Proof, Record
+from torchproof.arguments import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -356,9 +358,9 @@ def prove(scratch: Path, seed: int) -> Proof:
 def main() -> int:
     """The exit status is 0 where nothing, or with `--prove` every planted bug, was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--minutes", type=minutes, default=15.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cases", type=int, default=CASES, help="signals, over all programs")
+    parser.add_argument("--cases", type=count, default=CASES, help="signals, over all programs")
     parser.add_argument("--prove", action="store_true", help="plant bugs, which must be found")
     parser.add_argument("--record", action="store_true", help="keep the figures in docs/campaigns")
     options = parser.parse_args()

@@ -17,6 +17,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from arguments import minutes
 from record import ROOT, Proof, Record
 
 READERS = ROOT / "torchproof" / "fuzz" / "readers.py"
@@ -38,6 +39,11 @@ class Fuzzed:
     cases: int
     findings: tuple[str, ...]
     accepted: int = 0
+
+
+def share(minutes: float) -> int:
+    """The seconds of each target; of 0 libFuzzer makes no end."""
+    return max(1, int(60 * minutes / (len(TARGETS) + 1)))
 
 
 def reader(target: str, seconds: int, seed: int, *options: str) -> Fuzzed:
@@ -119,18 +125,18 @@ def prove(seconds: int, seed: int) -> Proof:
 def main() -> int:
     """The exit status is 0 where nothing, or with `--prove` everything, was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--minutes", type=minutes, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--prove", action="store_true", help="plant a bug in each target")
     parser.add_argument("--record", action="store_true", help="keep the figures in docs/campaigns")
     options = parser.parse_args()
-    share = int(60 * options.minutes / (len(TARGETS) + 1))
+    seconds = share(options.minutes)
     if options.prove:
-        proof = prove(share, options.seed)
+        proof = prove(seconds, options.seed)
         print(proof.write(commit=options.record))
         return proof.exit_status
-    fuzzed = [reader(target, share, options.seed) for target in TARGETS]
-    fuzzed.append(ops(share, options.seed))
+    fuzzed = [reader(target, seconds, options.seed) for target in TARGETS]
+    fuzzed.append(ops(seconds, options.seed))
     record = Record(
         campaign="fuzz",
         seed=options.seed,

@@ -19,11 +19,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from arguments import minutes, read_restrictable
 from mutant_build import HOME, UNCHANGED, build
 from mutant_choice import PARTS, Part, choose, explained
 from mutant_survey import SUITES, check_undisturbed, survey
 from mutant_trials import Kept, run
 from record import Proof, Record
+from torchproof.arguments import count
 
 if TYPE_CHECKING:
     from mutations import Mutant
@@ -127,14 +129,14 @@ def findings_of(chosen: dict[int, Mutant], tests: str, options: argparse.Namespa
 def main() -> int:
     """The exit status is 0 where enough die, or with `--prove` the missing test was noticed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0, help="of all of it")
+    parser.add_argument("--minutes", type=minutes, default=60.0, help="of all of it")
     parser.add_argument("--seed", type=int, default=1, help="of the choice")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1)
     parser.add_argument("--only", choices=PARTS, action="append", help="some parts of the sources")
     parser.add_argument("--resume", action="store_true", help="keep what is known")
     parser.add_argument("--prove", action="store_true", help="take the tests away that kill one")
     parser.add_argument("--record", action="store_true", help="keep the figures in docs/campaigns")
-    options = parser.parse_args()
+    options = read_restrictable(parser)
     if options.prove:
         proof = prove(options)
         print(proof.write(commit=options.record))

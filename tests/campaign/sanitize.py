@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import built
+from arguments import minutes, read_restrictable
 from record import ROOT, Proof, Record
 
 TESTS = ROOT / "tests" / "op"
@@ -243,12 +244,12 @@ def prove(variant: Variant, folder: Path, seconds: float) -> bool:
 def main() -> int:
     """The exit status is 0 where nothing, or with `--prove` everything, was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=20.0, help="of tests, in all")
+    parser.add_argument("--minutes", type=minutes, default=20.0, help="of tests, in all")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the files")
     parser.add_argument("--prove", action="store_true", help="plant a bug for each sanitizer")
     parser.add_argument("--record", action="store_true", help="keep the figures in docs/campaigns")
     parser.add_argument("--only", choices=[v.name for v in VARIANTS], help="one variant")
-    options = parser.parse_args()
+    options = read_restrictable(parser)
     chosen = [v for v in VARIANTS if options.only in (None, v.name)]
     share = 60 * options.minutes / len(chosen)
     folders = {variant: ROOT / "build" / "sanitize" / variant.name for variant in chosen}

@@ -30,3 +30,8 @@ def test_a_search_that_is_missing_or_ran_no_case_is_a_finding() -> None:
     refused = fuzz.searched(0, "\n".join(["pack 300 0", *rest]))
     assert refused.findings == ("ops: no case of pack was accepted",)
     assert fuzz.searched(0, "\n".join(["cell arbitrary 300 0", *rest])).findings == ()
+
+
+def test_a_short_budget_gives_every_target_a_second() -> None:
+    assert fuzz.share(0.01) == 1
+    assert fuzz.share(10.0) == 150
