@@ -14,6 +14,15 @@ from lltm.cells._definition import Definition
 OP = "cells.sequence"
 
 
+def _with_gradient_of_its_own(weights: Tensor) -> Tensor:
+    """``weights``, of which autograd makes a contiguous gradient.
+
+    That of one part of a concatenation is a view with the gradient of all, for which neither
+    ``view`` nor ``torch.nn.utils.parameters_to_vector`` works.
+    """
+    return weights.flatten().view(weights.shape)
+
+
 class Arguments(NamedTuple):  # every call makes one, in half a dataclass's time
     """Of one layer in one direction, as the op takes them.
 
@@ -46,7 +55,8 @@ class Arguments(NamedTuple):  # every call makes one, in half a dataclass's time
         """With all weights in one tensor, as ``sequence_backward`` takes them."""
         if self.input_weights is None:
             return self
-        weights = torch.cat((self.weights, self.input_weights), dim=1)
+        apart = (self.weights, self.input_weights)
+        weights = torch.cat([_with_gradient_of_its_own(each) for each in apart], dim=1)
         return self._replace(weights=weights, input_weights=None)
 
     def of_backward(self) -> tuple[Any, ...]:

@@ -202,6 +202,31 @@ def test_states_can_be_detached_in_place(name: str, options: str, grad: bool) ->
             assert not state.detach_().requires_grad
 
 
+def gradients_of_torchs_and_ours(
+    name: str, options: str, packed: bool
+) -> tuple[tuple[Tensor, ...], ...]:
+    """By autograd.grad, of the same parameters."""
+    ours_class, theirs_class, kind = DROP_INS[name]
+    x = torch.randn(4, 4, 3, dtype=F64)
+    input = pack_padded_sequence(x, [3, 2, 1, 4], enforce_sorted=False) if packed else x
+    found = []
+    for make in (theirs_class, ours_class):
+        torch.manual_seed(0)
+        module = make(3, 5, dtype=F64, **kind, **OPTIONS[options])
+        loss = torch.stack([state.square().sum() for state in states_of(module, input)]).sum()
+        found.append(torch.autograd.grad(loss, list(module.parameters())))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("options", ["plain", "layers", "both"])
+@pytest.mark.parametrize("name", DROP_INS)
+def test_gradients_are_flattened_by_view(name: str, options: str, packed: bool) -> None:
+    """As code for second-order methods does with what autograd.grad returns."""
+    theirs, ours = gradients_of_torchs_and_ours(name, options, packed)
+    assert_equal(nn.utils.parameters_to_vector(ours), nn.utils.parameters_to_vector(theirs))
+
+
 @EACH_CELL
 def test_results_can_be_changed_in_place(name: str) -> None:
     """Those of Sequence and of Cell; a state that is written leaves the others alone."""
