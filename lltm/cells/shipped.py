@@ -127,7 +127,10 @@ class _LikeTorch(Sequence):
         return hidden, self._bias(*biases) if biases else None, inputs
 
     def _bias(self, inputs: Tensor, hidden: Tensor) -> Tensor:
-        return torch.cat((inputs, hidden)) if self.cell.split else inputs + hidden
+        if self.cell.split:
+            return torch.cat((inputs, hidden))
+        # Of a plain sum, autograd would make one gradient for both, in the same memory.
+        return torch.sub(inputs, hidden, alpha=-1)
 
 
 class LSTM(_LikeTorch):

@@ -227,6 +227,17 @@ def test_gradients_are_flattened_by_view(name: str, options: str, packed: bool) 
     assert_equal(nn.utils.parameters_to_vector(ours), nn.utils.parameters_to_vector(theirs))
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("options", ["plain", "layers", "both"])
+@pytest.mark.parametrize("name", DROP_INS)
+def test_gradients_can_be_changed_in_place(name: str, options: str, packed: bool) -> None:
+    """Each alone, as by those who clip or sum what autograd.grad returns."""
+    theirs, ours = gradients_of_torchs_and_ours(name, options, packed)
+    for gradient in (*theirs, *ours):
+        gradient.mul_(0.5)
+    assert_equal(ours, theirs)
+
+
 @EACH_CELL
 def test_results_can_be_changed_in_place(name: str) -> None:
     """Those of Sequence and of Cell; a state that is written leaves the others alone."""
