@@ -90,10 +90,18 @@ class _LikeTorch(Sequence):
         """As torch calls it."""
         return self.input_features
 
+    @input_size.setter
+    def input_size(self, size: int) -> None:
+        self.input_features = size
+
     @property
     def hidden_size(self) -> int:
         """As torch calls it."""
         return self.state_size
+
+    @hidden_size.setter
+    def hidden_size(self, size: int) -> None:
+        self.state_size = size
 
     @property
     def mode(self) -> str:

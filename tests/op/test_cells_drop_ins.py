@@ -130,6 +130,30 @@ def test_what_is_read_from_a_module_is_torchs(name: str, options: dict[str, obje
 
 
 @pytest.mark.parametrize("name", DROP_INS)
+def test_a_subclass_may_set_its_sizes(name: str) -> None:
+    """As many do that have their arguments' names."""
+    make, _, kind = DROP_INS[name]
+
+    class Encoder(make):
+        def __init__(self, input_size: int, hidden_size: int) -> None:
+            super().__init__(input_size, hidden_size, **kind)
+            self.input_size, self.hidden_size = input_size, hidden_size
+
+    encoder = Encoder(3, 5)
+    assert (encoder.input_size, encoder.hidden_size) == (3, 5)
+    assert encoder(torch.randn(4, 2, 3))[0].shape == (4, 2, 5)
+
+
+@pytest.mark.parametrize("name", DROP_INS)
+def test_a_module_whose_input_weights_are_replaced_takes_their_size(name: str) -> None:
+    make, _, kind = DROP_INS[name]
+    module = make(3, 5, bias=False, **kind)
+    module.weight_ih_l0 = nn.Parameter(torch.randn(module.weight_ih_l0.shape[0], 7))
+    module.input_size = 7
+    assert module(torch.randn(4, 2, 7))[0].shape == (4, 2, 5)
+
+
+@pytest.mark.parametrize("name", DROP_INS)
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
