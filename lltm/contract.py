@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
+import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 FLOAT32_MAX = torch.finfo(torch.float32).max
 FLOAT64_MAX = torch.finfo(torch.float64).max
@@ -71,8 +76,16 @@ def check_dropout(dropout: float, num_layers: int) -> None:
     if dropout and num_layers == 1:
         warnings.warn(
             f"dropout={dropout} has no effect with num_layers=1: it is applied between layers",
-            stacklevel=3,
+            stacklevel=_users_level(),
         )
+
+
+def _users_level() -> int:
+    """The ``stacklevel`` of a warning at the line outside this package, however far up it is."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def check_dtype(dtype: torch.dtype | None) -> None:

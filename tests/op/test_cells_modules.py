@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import re
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.checkpoint import checkpoint
 
+import lltm
 from lltm import cells
 from lltm.cells import formulas
 
@@ -261,9 +263,21 @@ def test_arguments_of_a_call_are_checked(call, error, message: str) -> None:
         call(cells.Sequence(formulas.LSTM, 3, 8))
 
 
-def test_dropout_of_one_layer_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match=r"dropout=0.5 has no effect with num_layers=1"):
-        cells.LSTM(3, 8, dropout=0.5)
+@pytest.mark.parametrize(
+    "make",
+    [
+        cells.LSTM,
+        cells.RNN,
+        cells.SLSTM,
+        functools.partial(cells.Sequence, formulas.LSTM),
+        lltm.LLTMSequence,
+    ],
+)
+def test_dropout_of_one_layer_is_warned_of(make) -> None:
+    """At the line that makes the module: Python shows that line, and a warning once for each."""
+    with pytest.warns(UserWarning, match=r"dropout=0.5 has no effect with num_layers=1") as given:
+        make(3, 8, dropout=0.5)
+    assert [warning.filename for warning in given] == [__file__]
 
 
 @pytest.mark.parametrize(
