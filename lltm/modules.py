@@ -183,8 +183,8 @@ class LLTMSequence(nn.Module):
     All are drawn from U(-1/sqrt(S), 1/sqrt(S)).
 
     Raises:
-        TypeError: a size is not an int, ``bias`` or ``batch_first`` no bool, or ``dropout`` or
-            ``alpha`` no number.
+        TypeError: a size is not an int, ``bias``, ``batch_first`` or ``bidirectional`` no bool, or
+            ``dropout`` or ``alpha`` no number.
         ValueError: a size is not positive, ``dropout`` is not in ``[0, 1]``, ``alpha`` is negative
             or not finite, or the ops do not compute in ``dtype``.
 
@@ -210,7 +210,7 @@ class LLTMSequence(nn.Module):
         contract.check_size("input_features", input_features)
         contract.check_size("state_size", state_size)
         contract.check_size("num_layers", num_layers)
-        contract.check_bool(bias=bias, batch_first=batch_first)
+        contract.check_bool(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         contract.check_alpha(alpha)
         contract.check_dtype(dtype)
         contract.check_dropout(dropout, num_layers)

@@ -250,7 +250,7 @@ class Sequence(nn.Module):
         super().__init__()
         _check_sizes(cell, input_features, state_size)
         contract.check_size("num_layers", num_layers)
-        contract.check_bool(bias=bias, batch_first=batch_first)
+        contract.check_bool(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         contract.check_dtype(dtype)
         contract.check_dropout(dropout, num_layers)
         self.cell = cell

@@ -295,6 +295,11 @@ def test_dropout_of_one_layer_is_warned_of(make) -> None:
         (lambda: cells.LSTM(3, 8, 2, dropout=True), TypeError, "must be a float, got bool"),
         (lambda: cells.LSTM(3, 8, 2, 0.5), TypeError, "bias must be a bool, got float"),
         (lambda: cells.GRU(3, 8, batch_first=1), TypeError, "batch_first must be a bool, got int"),
+        (
+            lambda: cells.LSTM(3, 8, bidirectional="no"),
+            TypeError,
+            "bidirectional must be a bool, got str",
+        ),
         (lambda: cells.Cell(formulas.LSTM, 3, 8, None), TypeError, "bias must be a bool, got None"),
         (lambda: cells.LLTM(3, 8, alpha=10**400), ValueError, "alpha must be finite, got 1000"),
         (lambda: cells.LLTM(3, 8, alpha=float("nan")), ValueError, "alpha must be finite, got nan"),

@@ -314,6 +314,11 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         "batch_first must be a bool, got NoneType",
     ),
+    "alpha_as_bidirectional": (
+        lambda: lltm.LLTMSequence(2, 2, 1, True, False, 0.0, 0.5),
+        TypeError,
+        "bidirectional must be a bool, got float",
+    ),
     "dtype": (
         lambda: lltm.LLTM(2, 2, dtype=torch.int32),
         ValueError,
