@@ -219,7 +219,7 @@ class LLTMSequence(nn.Module):
         self.num_layers = num_layers
         self.bias = bias
         self.batch_first = batch_first
-        self.dropout = dropout
+        self.dropout = float(dropout)
         self.bidirectional = bidirectional
         self.alpha = alpha
         for layer in range(num_layers):

@@ -259,7 +259,7 @@ class Sequence(nn.Module):
         self.num_layers = num_layers
         self.bias = bias
         self.batch_first = batch_first
-        self.dropout = dropout
+        self.dropout = float(dropout)
         self.bidirectional = bidirectional
         self.scalars = cell.scalar_values(scalars)
         self._all_weights = [

@@ -115,7 +115,10 @@ def test_state_dicts_go_both_ways(name: str) -> None:
 BOTH_LAYERS = {"num_layers": 2, "bias": False, "batch_first": True, "bidirectional": True}
 
 
-@pytest.mark.parametrize("options", [{}, BOTH_LAYERS, {"num_layers": 2, "dropout": 0.5}], ids=str)
+DROPOUTS = [{"num_layers": 2, "dropout": dropout} for dropout in (0.5, 1)]
+
+
+@pytest.mark.parametrize("options", [{}, BOTH_LAYERS, *DROPOUTS], ids=str)
 @pytest.mark.parametrize("name", DROP_INS)
 def test_what_is_read_from_a_module_is_torchs(name: str, options: dict[str, object]) -> None:
     """Its text, its kind, and its parameters by layer, as recipes of initialisation loop over."""
