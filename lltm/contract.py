@@ -23,7 +23,6 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 FLOAT32_MAX = torch.finfo(torch.float32).max
-FLOAT64_MAX = torch.finfo(torch.float64).max
 CELL_TENSORS = ("input", "weights", "bias", "old_h", "old_cell")
 SEQUENCE_TENSORS = ("input", "weights", "bias", "h0", "c0")
 
@@ -54,6 +53,14 @@ def check_number(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a float, got {type(value).__name__}")
 
 
+def is_finite(number: float) -> bool:
+    """Whether a float holds it: no int beyond all floats, and not by a comparison of numpy's."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:
+        return False
+
+
 def check_bool(**switches: object) -> None:
     """Raise TypeError for what is no bool; a number is meant for another argument."""
     for name, value in switches.items():
@@ -64,7 +71,7 @@ def check_bool(**switches: object) -> None:
 def check_alpha(alpha: float) -> None:
     """Raise TypeError for an ``alpha`` that is no number, ValueError for one out of range."""
     check_number("alpha", alpha)
-    if not 0 <= alpha <= FLOAT64_MAX:  # nan compares false
+    if not (is_finite(alpha) and alpha >= 0):
         raise ValueError(f"alpha must be finite and not negative, got {alpha}")
 
 

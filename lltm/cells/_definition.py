@@ -107,7 +107,7 @@ class Definition:
                     f"step's *)"
                 )
             contract.check_number(name, value)
-            if not -contract.FLOAT64_MAX <= value <= contract.FLOAT64_MAX:  # nan compares false
+            if not contract.is_finite(value):
                 raise ValueError(f"{name} must be finite, got {value}")
         return tuple(float(given.get(name, default)) for name, default in known.items())
 

@@ -8,6 +8,7 @@ import pickle
 import re
 
 import cases
+import numpy as np
 import pytest
 import torch
 from cells_cases import CELLS, EACH_CELL, assert_equal
@@ -303,6 +304,7 @@ def test_dropout_of_one_layer_is_warned_of(make) -> None:
         (lambda: cells.Cell(formulas.LSTM, 3, 8, None), TypeError, "bias must be a bool, got None"),
         (lambda: cells.LLTM(3, 8, alpha=10**400), ValueError, "alpha must be finite, got 1000"),
         (lambda: cells.LLTM(3, 8, alpha=float("nan")), ValueError, "alpha must be finite, got nan"),
+        (lambda: cells.LLTM(3, 8, alpha=np.float32("inf")), ValueError, "must be finite, got inf"),
         (lambda: cells.Cell(formulas.LSTM, 0, 8), ValueError, "input_features must be greater"),
         (lambda: cells.LLTM(3, 8, beta=2.0), TypeError, "lltm has no scalar 'beta'; it has: alpha"),
     ],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cases
+import numpy as np
 import pytest
 import torch
 from installed_copy import InstalledCopy
@@ -293,6 +294,11 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: lltm.LLTM(2, 2, alpha=-1.0),
         ValueError,
         "alpha must be finite and not negative, got -1.0",
+    ),
+    "alpha_numpy": (  # which numpy compares in float32
+        lambda: lltm.LLTM(2, 2, alpha=np.float32("inf")),
+        ValueError,
+        "alpha must be finite and not negative, got inf",
     ),
     "alpha_type": (
         lambda: lltm.LLTMSequence(2, 2, alpha="1"),
