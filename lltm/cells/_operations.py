@@ -102,7 +102,11 @@ def _pow(arguments: Arguments) -> str:
     found = re.fullmatch(r"Scalar\((-?[0-9.]+)\)", text)
     exponent = float(found.group(1)) if found else math.nan
     halves = 2 * abs(exponent)
-    _only(halves in range(10), "the exponent must be a constant: -4.5, -4, -3.5 .. to 4.5")
+    _only(
+        halves in range(10),
+        "the exponent must be a constant: -4.5, -4, -3.5 .. to 4.5; of a positive x, write "
+        "torch.exp(exponent * torch.log(x))",
+    )
     factors = [x] * int(halves // 2) + [f"Math::sqrt({x})"] * int(halves % 2)
     product = " * ".join(factors) or f"V{{}} + {ONE}"
     return product if exponent >= 0 else f"{ONE} / ({product})"

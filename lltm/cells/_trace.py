@@ -266,7 +266,7 @@ def _why_another(formula: Formula, definition: Definition) -> str:
         )
     return (
         "a scalar of the step is used in a way that cannot be followed; use +, -, * and / on it, "
-        "and pass it to operations"
+        "and pass it to operations, such as torch.exp(torch.full_like(x, rate)) for math.exp(rate)"
     )
 
 

@@ -392,9 +392,10 @@ def test_nan_has_the_sign_that_torch_gives_it(tmp_path: Path) -> None:
         (lambda z, rate: z * abs(rate), "cannot be followed"),
         (lambda z, rate: z * math.copysign(1, rate), "cannot be followed"),
         (lambda z, rate: z * math.sqrt(rate), "cannot be followed"),
-        (lambda z, rate: z * math.exp(rate), "cannot be followed"),
+        (lambda z, rate: z * math.exp(rate), "such as torch.exp(torch.full_like(x, rate)) for"),
         (lambda z, rate: z * random.random(), "another one each time"),
         (lambda z, rate: z ** (1 + rate), "the exponent must be a constant: -4.5"),
+        (lambda z, rate: z**1.7, "to 4.5; of a positive x, write torch.exp(exponent * torch.log("),
         (lambda z, rate: z * torch.tensor(2.0), "lift_fresh"),
         (lambda z, rate: z * ((z > 0) + (z > 1)), "add.Tensor cannot be used here: combine what"),
         (
