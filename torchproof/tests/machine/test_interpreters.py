@@ -49,7 +49,9 @@ def test_its_rows_are_selected_by_name(name: str) -> None:
     machine = Machine(PLAIN, (PLAIN,), (), None, gpu=False)
     chosen = select(place(MATRIX, expand(MATRIX, "nightly"), machine), f"python={name}")
     assert {placed.row.python for placed in chosen} == {name}
-    assert {placed.missing for placed in chosen} == {f"no CPython {name} on this machine"}
+    assert {placed.missing.partition(":")[0] for placed in chosen} == {
+        f"no CPython {name} on this machine"
+    }
 
 
 def test_a_row_on_another_system_gets_its_python_and_no_other() -> None:

@@ -68,3 +68,9 @@ def test_platforms_are_named_as_in_the_matrix(
 def test_the_compilers_a_tier_lacks_are_named_by_their_packages() -> None:
     labels = ["default", "each", "g++-11", "clang++-14", "g++-13"]
     assert compilers.missing(labels, ["g++-13"]) == ["clang-14", "g++-11"]
+
+
+@pytest.mark.parametrize("any_one", ["default", "each"])
+def test_a_tier_that_takes_any_compiler_lacks_one_where_there_is_none(any_one: str) -> None:
+    assert compilers.missing({any_one}, []) == ["g++"]
+    assert compilers.missing({any_one}, ["clang++-14"]) == []

@@ -18,9 +18,11 @@ def package(label: str) -> str:
 
 
 def missing(labels: Iterable[str], present: Iterable[str]) -> list[str]:
-    """The packages of the compilers named and not there; "default" and "each" name none."""
-    wanted = {label for label in labels if label not in ("default", "each")}
-    return sorted(package(label) for label in wanted - set(present))
+    """The packages of the compilers named and not there; "default" and "each" take any."""
+    named, here = set(labels), set(present)
+    wanted = named - {"default", "each"} - here
+    any_one = {"g++"} if named & {"default", "each"} and not here else set()
+    return sorted(map(package, wanted | any_one))
 
 
 def main(argv: list[str] | None = None) -> int:

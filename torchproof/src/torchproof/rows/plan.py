@@ -182,12 +182,15 @@ def _missing(
         return f"torch {row.torch} has no wheel for CPython {row.python}"
     if python is None:
         if row.system == HOST:
-            return f"no CPython {row.python} on this machine"
+            command = f"torchproof interpreters {row.python}"
+            return f"no CPython {row.python} on this machine: `{command}` fetches one"
         command = f"torchproof interpreters {row.python} --on {row.system} --source TREE"
         needed = f"`{command}` builds one from CPython's sources"
         return f"no CPython {row.python} on {row.system}: {needed}"
     if compiler is None:
-        return f"no {row.compiler} on this machine, or one outside the bounds of matrix.toml"
+        absent = f"no {row.compiler} on this machine, or one outside the bounds of matrix.toml"
+        command = f"torchproof compilers --tier {row.tier}"
+        return absent if python.emulation else f"{absent}: `{command}` installs what is missing"
     if row.cuda != "cpu" and (machine.nvcc is None or machine.nvcc.release != row.cuda):
         return f"no nvcc of CUDA {row.cuda} on this machine"
     return unavailable_reason(matrix.level(row.level), machine.processor)
