@@ -136,6 +136,18 @@ def test_a_folder_without_git_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         proofs.clean_commit()
 
 
+@pytest.mark.usefixtures("root")
+def test_git_is_quoted_where_its_reason_is_not_its_last_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a folder that another user has made, to which git adds its advice."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(
+        proofs.Unrecordable, match=r"^--record: git rev-parse: fatal: detected dubious ownership "
+    ):
+        proofs.clean_commit()
+
+
 @pytest.mark.parametrize(
     "value", [{}, {"processor": {}, "in_use": {}, "tiers": {}}, [], {"tiers": "text"}, 7]
 )

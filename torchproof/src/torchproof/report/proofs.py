@@ -177,7 +177,8 @@ def _git(*arguments: str) -> str:
         ["git", *arguments], cwd=config.ROOT, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        reason = done.stderr.strip().rpartition("\n")[2]
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        reason = next((line for line in lines if line.startswith("fatal: ")), lines[-1])
         raise Unrecordable(f"--record: git {arguments[0]}: {reason}; record from a clone")
     return done.stdout
 
