@@ -118,6 +118,24 @@ def test_a_wheel_is_of_the_build_files_that_sources_do_not_name(name: str) -> No
     assert wheel_builder.recipe(matrix, row, COMPILER) == without
 
 
+def test_a_build_imports_nothing_that_the_shell_adds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another torch, beside which the wheel would be compiled."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    environment = Environment(tmp_path / "environment", "2.13.0", "3.11.7", "cpu")
+    environment.program.parent.mkdir(parents=True)
+    environment.program.write_text(
+        '#!/bin/sh\ntest -z "$PYTHONPATH" && touch "$7/decay-1.0-py3-none-any.whl"\n'
+    )
+    environment.program.chmod(0o755)
+    matrix = config.load()
+    recipe = wheel_builder.recipe(matrix, expand(matrix, "pr")[0], COMPILER)
+    builder = wheel_builder.Builder(tmp_path / "artifacts", Processes())
+    made = builder.build(recipe, COMPILER, environment, tmp_path / "build.log")
+    assert made.wheel == "decay-1.0-py3-none-any.whl"
+
+
 @pytest.mark.parametrize(("any_python", "python"), [(True, "none"), (False, None)])
 def test_a_wheel_that_does_not_serve_every_python_is_checked_against_its_own_tag(
     monkeypatch: pytest.MonkeyPatch, any_python: bool, python: str | None

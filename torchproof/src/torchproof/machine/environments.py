@@ -44,6 +44,8 @@ FREE_BYTES = 6 << 30
 # Many interpreters start in an environment, and most import torch: what one compiled serves them
 # all, whatever the user's shell says of it.
 KEEP_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
+# A torch that the user's shell has Python import would take the place of the environment's.
+OWN_MODULES = {"PYTHONPATH": ""}
 
 
 class EnvironmentFailed(TorchproofError):
@@ -332,7 +334,7 @@ class Maker:
         shutil.rmtree(folder, ignore_errors=True)
 
     def _run(self, command: list[str | Path], log: Path, what: str) -> None:
-        env = {**self.installer.env, **KEEP_BYTECODE}
+        env = {**self.installer.env, **KEEP_BYTECODE, **OWN_MODULES}
         ended = self.processes.run(command, log=log, limit=LIMIT_S, cwd=self.folder, env=env)
         if not ended.ok:
             raise EnvironmentFailed(f"{what}: {ended.explain(LIMIT_S)}{reason_in(log)}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from torchproof.config import HOME, ROOT, Matrix, project, series
 from torchproof.errors import TorchproofError
 from torchproof.files import read_sealed, sha256, source_hash, text_hash, write_sealed
-from torchproof.machine.environments import Environment
+from torchproof.machine.environments import OWN_MODULES, Environment
 from torchproof.machine.inventory import CompilerFound
 from torchproof.machine.processes import Processes, reason_in
 from torchproof.rows import history
@@ -96,6 +96,7 @@ def _environment(
 ) -> dict[str, str]:
     """What a build is started with."""
     return {
+        **OWN_MODULES,
         # As torch's own builds take it; nothing of what this shell may have.
         "TORCH_CUDA_ARCH_LIST": recipe.architectures,
         **dict(recipe.variables),
