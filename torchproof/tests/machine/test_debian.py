@@ -133,14 +133,45 @@ def needed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["g++-11"]
 
 
+def offer(programs: Path, *names: str) -> None:
+    """Let apt know these packages."""
+    (programs / "apt-cache").write_text(f"#!/bin/sh\nprintf '%s\\n' {' '.join(names)}\n")
+    (programs / "apt-cache").chmod(0o755)
+
+
 def test_missing_compilers_are_installed(programs: Path, needed: list[str]) -> None:
+    offer(programs, "g++-11", "g++-12")
     assert compilers.main([]) == 0
     assert asked(programs) == ["update -q", f"install -y -q {' '.join(needed)}"]
+
+
+def test_a_compiler_that_has_no_package_does_not_keep_the_others_away(
+    programs: Path,
+    needed: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (row,) = expand(MATRIX, "local")[:1]
+    rows = [replace(row, compiler=label) for label in (*needed, "g++-16", "clang++-22")]
+    monkeypatch.setattr(compilers, "expand", lambda *_: rows)
+    offer(programs, *needed, "g++-16-multilib")
+    assert compilers.main([]) == 0
+    assert asked(programs) == ["update -q", f"install -y -q {' '.join(needed)}"]
+    assert "not packaged for this system, and left out: clang-22, g++-16" in capfd.readouterr().out
+
+
+def test_where_no_compiler_has_a_package_nothing_is_installed(
+    programs: Path, needed: list[str]
+) -> None:
+    offer(programs, "g++-12")
+    assert compilers.main([]) == 0
+    assert asked(programs) == ["update -q"]
 
 
 def test_an_apt_that_fails_gives_its_status(
     programs: Path, needed: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    offer(programs, *needed)
     (programs / "apt-get").write_text('#!/bin/sh\n[ "$1" = install ] && exit 100\nexit 0\n')
     assert compilers.main([]) == 100
     assert "apt-get install failed" in capsys.readouterr().err

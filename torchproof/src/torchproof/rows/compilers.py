@@ -25,6 +25,21 @@ def missing(labels: Iterable[str], present: Iterable[str]) -> list[str]:
     return sorted(map(package, wanted | any_one))
 
 
+def packaged() -> set[str]:
+    """The names that apt knows; another one it may take for a regular expression: g++-16."""
+    listed = subprocess.run(["apt-cache", "pkgnames"], capture_output=True, text=True, check=True)
+    return {*listed.stdout.split()}
+
+
+def apt_get(*command: str) -> int:
+    """Run apt-get as root; its exit status."""
+    root = [] if os.geteuid() == 0 else ["sudo"]
+    code = subprocess.run([*root, "apt-get", *command], check=False).returncode
+    if code:
+        print(f"error: apt-get {command[0]} failed, its output is above", file=sys.stderr)
+    return code
+
+
 def main(argv: list[str] | None = None) -> int:
     """Install what is missing."""
     parser = argparse.ArgumentParser(prog="torchproof compilers", description=__doc__)
@@ -38,10 +53,10 @@ def main(argv: list[str] | None = None) -> int:
     if shutil.which("apt-get") is None:
         print(f"no apt-get on this machine: install {' '.join(packages)} by hand", file=sys.stderr)
         return 1
-    root = [] if os.geteuid() == 0 else ["sudo"]
-    for command in (["update", "-q"], ["install", "-y", "-q", *packages]):
-        code = subprocess.run([*root, "apt-get", *command], check=False).returncode
-        if code:
-            print(f"error: apt-get {command[0]} failed, its output is above", file=sys.stderr)
-            return code
-    return 0
+    if code := apt_get("update", "-q"):
+        return code
+    known = packaged()
+    if others := [name for name in packages if name not in known]:
+        print(f"not packaged for this system, and left out: {', '.join(others)}", flush=True)
+    found = [name for name in packages if name in known]
+    return apt_get("install", "-y", "-q", *found) if found else 0
