@@ -65,8 +65,15 @@ def _op(name: str, *bindings: str) -> Callable[..., Any]:
     return call
 
 
-def _reference(check: Callable[..., None], function: Callable[..., Any]) -> Callable[..., Any]:
-    """The reference under the op's contract and autocast rule, which the dispatcher keeps there."""
+def composed(check: Callable[..., None], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch's own ops under the op's contract and autocast rule.
+
+    Those of a library have them from the dispatcher.
+
+    Args:
+        check: ``check_cell`` or ``check_sequence`` of ``lltm.contract``.
+        function: computes a row's ``cell`` or ``sequence``.
+    """
 
     def call(*args: Any) -> Any:
         device = args[0].device.type
@@ -93,8 +100,8 @@ BACKENDS: tuple[Backend, ...] = (
         bindings=(),
         devices=("cpu", "cuda"),
         dtypes=contract.DTYPES,
-        cell=_reference(contract.check_cell, reference.cell),
-        sequence=_reference(contract.check_sequence, reference.sequence),
+        cell=composed(contract.check_cell, reference.cell),
+        sequence=composed(contract.check_sequence, reference.sequence),
         source="plain PyTorch, the definition of correct",
     ),
     _compiled(

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+import lltm
+
 if TYPE_CHECKING:
     from cases import Case
 
-MADE_OF_TORCH = ("reference", "aten")
+MADE_OF_TORCH = tuple(
+    row.name for row in lltm.backends.BACKENDS if not row.bindings or row.name == "aten"
+)
 """The backends that multiply by torch."""
 SPECIAL_VALUES = ("inf", "inf_bias", "nan")
 """Those of :data:`cases.VALUES` that a leak shows on."""

@@ -10,13 +10,17 @@ import pytest
 import torch
 from cases import BENCHMARK_CASES, Case
 from cells_cases import CELLS, EACH_CELL
+from leaks import MADE_OF_TORCH
 
 import lltm
 from lltm.cells._kernel_checks import Problem
 from lltm.cells._run import run
 
-OTHERS = ("reference", "aten")
-FUSED = [b.name for b in lltm.backends.available() if "cpu" in b.devices and b.name not in OTHERS]
+FUSED = [
+    row.name
+    for row in lltm.backends.available()
+    if "cpu" in row.devices and row.name not in MADE_OF_TORCH
+]
 
 
 def saved(case: Case, dtype: torch.dtype, backend: str, *, whole: bool) -> int:
