@@ -14,13 +14,14 @@ from lltm.cells._definition import Definition
 OP = "cells.sequence"
 
 
-def _with_gradient_of_its_own(weights: Tensor) -> Tensor:
-    """``weights``, of which autograd makes a contiguous gradient.
+def with_gradient_of_its_own(tensor: Tensor) -> Tensor:
+    """``tensor``, of which autograd makes a gradient that is contiguous and shares no memory.
 
-    That of one part of a concatenation is a view with the gradient of all, for which neither
-    ``view`` nor ``torch.nn.utils.parameters_to_vector`` works.
+    That of one part of a concatenation is a view of the gradient of all, for which neither
+    ``view`` nor ``torch.nn.utils.parameters_to_vector`` works; both summands of a sum have one.
     """
-    return weights.flatten().view(weights.shape)
+    (all_of_it,) = tensor.unsafe_chunk(1)  # the cheapest op whose derivative copies the gradient
+    return all_of_it
 
 
 class Arguments(NamedTuple):  # every call makes one, in half a dataclass's time
@@ -56,7 +57,7 @@ class Arguments(NamedTuple):  # every call makes one, in half a dataclass's time
         if self.input_weights is None:
             return self
         apart = (self.weights, self.input_weights)
-        weights = torch.cat([_with_gradient_of_its_own(each) for each in apart], dim=1)
+        weights = torch.cat([with_gradient_of_its_own(each) for each in apart], dim=1)
         return self._replace(weights=weights, input_weights=None)
 
     def of_backward(self) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from lltm import contract
 from lltm.cells import formulas
+from lltm.cells._contract import with_gradient_of_its_own
 from lltm.cells._definition import Definition
 from lltm.cells._modules import Parameters, Sequence
 
@@ -137,8 +138,7 @@ class _LikeTorch(Sequence):
     def _bias(self, inputs: Tensor, hidden: Tensor) -> Tensor:
         if self.cell.split:
             return torch.cat((inputs, hidden))
-        # Of a plain sum, autograd would make one gradient for both, in the same memory.
-        return torch.sub(inputs, hidden, alpha=-1)
+        return inputs + with_gradient_of_its_own(hidden)
 
 
 class LSTM(_LikeTorch):
