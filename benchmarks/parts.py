@@ -194,7 +194,7 @@ def _clock(
 
 
 def show(case: Case, timed: list[Timed]) -> None:
-    """Print a table, as docs/performance.md has it."""
+    """Print a table, as docs/performance/limits.md has it."""
     print(f"\n{case.name}\n\n| part | µs | share | same products by BLAS | at the peak rate |")
     print("|---|---:|---:|---:|---:|")
     counted = [each for each in timed if each.counted]

@@ -238,7 +238,6 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(document, "FOLDER", folder)
     monkeypatch.setattr(document, "CUDA", folder / "cuda.json")
     monkeypatch.setattr(document, "ROOT", tmp_path)
-    (folder / "parts.json").write_text("{}")
     return folder
 
 
