@@ -50,7 +50,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Source", "notes_style")]
 
-copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_text = r"\$ |>>> |> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
