@@ -158,7 +158,7 @@ def _of_functor(definition: Definition) -> str | None:
 
 def _loaded(definition: Definition, made: Functor) -> str | None:
     if not _is_defined(made.namespace):
-        reason = _compile.unavailable_reason() or _failure(definition, made)
+        reason = _failure(definition, made)
         if reason is not None:
             _warn(definition, "", reason)
             return None
@@ -234,12 +234,14 @@ class CellBuild:
         """The library, compiled if it is not there whole.
 
         Raises:
-            CompileError: a compiler failed, or there is no folder to write to.
+            CompileError: a compiler failed or is missing, or there is no folder to write to.
         """
         cache = self.cache
         library = self.directory / cache.library
         if cache.is_finished():
             return library
+        if (reason := _compile.unavailable_reason()) is not None:
+            raise _compile.CompileError(reason)
         try:
             lock = jit.acquire(self.directory, "lltm.cells")
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from test_jit import READ_ONLY
 from torch import Tensor
 
 from lltm import _library, cells
-from lltm._compile import unavailable_reason
+from lltm._compile import compiler, unavailable_reason
 
 pytestmark = pytest.mark.subprocess
 
@@ -180,6 +181,19 @@ def test_without_a_compiler_the_reference_runs_after_one_warning(copy: Installed
     assert err.count("lltm.cells computes") == 1
     if unavailable_reason() is None:
         assert "there is no C++ compiler (no-such-compiler); install one, such as with" in err
+
+
+@pytest.mark.usefixtures("compiler")
+def test_without_a_compiler_a_finished_build_is_used(copy: InstalledCopy, tmp_path: Path) -> None:
+    """That of a cluster's login node, say, whose home directory the other nodes share."""
+    made = tmp_path / "c++"
+    made.write_text(f'#!/bin/sh\nexec {shlex.join(compiler())} "$@"\n', encoding="utf-8")
+    made.chmod(0o755)
+    called(copy, CXX=str(made))
+    made.unlink()
+    out, err = called(copy, CXX=str(made))
+    assert out == "True True"
+    assert "lltm.cells" not in err
 
 
 @pytest.mark.skipif(
