@@ -26,17 +26,34 @@ OUTSIDE = (
 _SHAPES = {torch.Size([ELEMENTS]), torch.Size([])}
 # Whole folders: torchvision is beside torch.
 _OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
-_BRANCHING = {
-    Tensor.__array__,
-    Tensor.__bool__,
-    Tensor.__float__,
-    Tensor.__int__,
-    Tensor.__index__,
-    Tensor.__contains__,
-    Tensor.item,
-    Tensor.tolist,
-    Tensor.numpy,
+_BRANCHES = (
+    "takes the value of a tensor ({name}), so that another value could take another path; choose "
+    "between two results with torch.where"
+)
+_CHANGES = (
+    "changes a tensor in place ({name}); return new tensors instead, such as c = c + x for c += x"
+)
+_REFUSED = {
+    Tensor.__setitem__: _CHANGES,
+    **dict.fromkeys(
+        (
+            Tensor.__array__,
+            Tensor.__bool__,
+            Tensor.__complex__,
+            Tensor.__float__,
+            Tensor.__int__,
+            Tensor.__index__,
+            Tensor.__contains__,
+            Tensor.is_nonzero,
+            torch.is_nonzero,
+            Tensor.item,
+            Tensor.tolist,
+            Tensor.numpy,
+        ),
+        _BRANCHES,
+    ),
 }
+"""What torch would report in other words."""
 
 
 def users_line() -> str:
@@ -47,22 +64,24 @@ def users_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _allowed() -> str:
+def allowed() -> str:
+    """What a step can use, as a sentence."""
     return f"A step can use arithmetic, comparisons and {_operations.function_names()}"
 
 
-class _Branches(TorchFunctionMode):
-    """Finds what needs the values, before torch reports it in other words."""
+def _refusal(problem: str) -> StepError:
+    """With the user's line, and what can be used."""
+    return StepError(f"{users_line()}: the step {problem}. {allowed()}")
+
+
+class _Functions(TorchFunctionMode):
+    """Finds what takes the values or changes them, by what its author wrote."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if function in _BRANCHING:
-            name = function.__name__.strip("_")
-            raise StepError(
-                f"{users_line()}: the step takes the value of a tensor ({name}), so that another "
-                f"value could take another path; choose between two results with torch.where"
-            )
+        if function in _REFUSED:
+            raise _refusal(_REFUSED[function].format(name=function.__name__.strip("_")))
         return function(*args, **(kwargs or {}))
 
 
@@ -74,28 +93,22 @@ class _Operations(TorchDispatchMode):
     ) -> Any:
         name = operation.name().split("::")[1]
         if operation._schema.is_mutable:
-            raise StepError(
-                f"{users_line()}: the step changes a tensor in place ({name}); return new tensors "
-                f"instead, such as c = c + x for c += x"
-            )
+            raise _refusal(_CHANGES.format(name=name))
         if name == "lift_fresh":
             raise StepError(
                 f"{users_line()}: the step makes a tensor of a value (torch.tensor: {name}); write "
                 f"the number, or torch.full_like(x, number) where a tensor is needed"
             )
         if operation not in _operations.TABLE or operation in _operations.DERIVATIVES_ONLY:
-            raise StepError(
-                f"{users_line()}: the step uses {name}, which is not elementwise or has no text "
-                f"in C++. {_allowed()}"
-            )
+            raise _refusal(f"uses {name}, which is not elementwise or has no text in C++")
         if not {each.shape for each in args if isinstance(each, Tensor)} <= _SHAPES:
             raise StepError(f"{users_line()}: {OUTSIDE}")
         result = operation(*args, **(kwargs or {}))
         shapes = {each.shape for each in _tensors(result)}
         if not shapes <= _SHAPES:
-            raise StepError(
-                f"{users_line()}: {name} gives a tensor of another shape than the state's, "
-                f"{[list(shape) for shape in shapes]}: a step is elementwise. {_allowed()}"
+            raise _refusal(
+                f"uses {name}, which gives a tensor of another shape than the state's, "
+                f"{[list(shape) for shape in shapes]}; a step is elementwise"
             )
         return result
 
@@ -147,7 +160,7 @@ def check_step(
 
     arguments = [drawn(count) for count in (*pieces, states)]
     where = where_defined(step)
-    with _Branches(), _Operations():  # type: ignore[no-untyped-call]  # torch annotates neither
+    with _Functions(), _Operations():  # type: ignore[no-untyped-call]  # torch annotates neither
         try:
             result = step(*arguments, **scalars)
         except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lltm.cells import _operations
-from lltm.cells._check import OUTSIDE, where_defined
+from lltm.cells._check import OUTSIDE, allowed, where_defined
 from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 from lltm.cells._scalars import NEAR, OTHER_SCALARS, OTHER_TENSORS, Probe, Scalars
@@ -101,7 +101,7 @@ class _Builder:
         if target not in _operations.TABLE:
             raise StepError(
                 f"{self.where}: the derivative of the step uses {target.name().split('::')[1]}, "
-                f"which has no text in C++; write the step with other operations"
+                f"which has no text in C++; write the step with other operations. {allowed()}"
             )
         is_mask = _dtype(node) == torch.bool
         try:
