@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,27 @@ class _Operations(TorchDispatchMode):
                 f"uses {name}, which gives a tensor of another shape than the state's, "
                 f"{[list(shape) for shape in shapes]}; a step is elementwise"
             )
+        _check_use(operation, args, kwargs or {}, result)
         return result
+
+
+def _check_use(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+    """Raise StepError for what an operation's entry refuses, which no trace has the line of."""
+    if operation in _operations.ALIASES:
+        return
+    given = (*args, *kwargs.values())
+    takes_mask = any(isinstance(each, Tensor) and each.dtype == torch.bool for each in given)
+    gives_mask = _tensors(result)[0].dtype == torch.bool
+    texts = {
+        each.name: f"Scalar({value})" if isinstance(value, numbers.Real) else "x"
+        for each, value in _operations.arguments(operation, args, kwargs)
+    }
+    try:
+        _operations.check_kinds(operation, gives_mask, takes_mask)
+        _operations.TABLE[operation](texts)
+    except _operations.Unsupported as error:
+        name = operation.name().split("::")[1]
+        raise StepError(f"{users_line()}: {name} cannot be used here: {error}") from None
 
 
 def _tensors(result: Any) -> list[Tensor]:

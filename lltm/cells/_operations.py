@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -244,6 +244,15 @@ DERIVATIVES_ONLY = {
     aten.sgn.default,  # whose own derivative makes zeros of another shape; torch.sign has one
     *(operation for operation in TABLE if operation.name().endswith("_backward")),
 }
+
+
+def arguments(
+    operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[Any, Any]]:
+    """Each argument of an operation's schema, with what was given for it or its default."""
+    for index, each in enumerate(operation._schema.arguments):
+        default = each.default_value
+        yield each, args[index] if index < len(args) else kwargs.get(each.name, default)
 
 
 # Masks ------------------------------------------------------------------------------------------

@@ -131,14 +131,10 @@ class _Builder:
     def _arguments(self, node: Any) -> dict[str, Any]:
         """By the schema's names, with defaults, as texts."""
         found = {}
-        for index, argument in enumerate(node.target._schema.arguments):
-            if index < len(node.args):
-                value = node.args[index]
-            else:
-                value = node.kwargs.get(argument.name, argument.default_value)
+        for argument, given in _operations.arguments(node.target, node.args, node.kwargs):
             wants_mask = _operations.takes_mask(node.target, argument.name)
-            if isinstance(value, bool) and "bool" not in str(argument.type):
-                value = int(value)  # torch counts with it
+            counts = isinstance(given, bool) and "bool" not in str(argument.type)
+            value = int(given) if counts else given
             found[argument.name] = self._text(value, wants_mask, _computed_in(node))
         return found
 

@@ -417,6 +417,24 @@ def test_what_cannot_be_followed(body: Callable[..., Tensor], message: str) -> N
         cells.define(step, gates=1, states=1)
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (lambda x: x**7, "pow.Tensor_Scalar cannot be used here: the exponent must be"),
+        (lambda x: x.float() * x, "_to_copy cannot be used here: a cell is computed in one"),
+        (lambda x: x * ((x > 0) + (x > 1)), "add.Tensor cannot be used here: combine what"),
+    ],
+)
+def test_the_line_of_what_an_operation_cannot_do_is_named(body, message: str) -> None:
+    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> Tensor:
+        x = torch.tanh(z[0])
+        return body(x)
+
+    line = f"{Path(__file__).name}:{body.__code__.co_firstlineno}: "
+    with pytest.raises(cells.StepError, match=f"{re.escape(line)}.*{re.escape(message)}"):
+        cells.define(step, gates=1, states=1)
+
+
 class Spike(torch.autograd.Function):
     """A threshold, whose derivative is 0 and of no use, with another one."""
 
