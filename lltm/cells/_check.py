@@ -67,7 +67,7 @@ def users_line() -> str:
 
 def allowed() -> str:
     """What a step can use, as a sentence."""
-    return f"A step can use arithmetic, comparisons and {_operations.function_names()}"
+    return f"A step can use +, -, *, /, comparisons and {_operations.function_names()}"
 
 
 def _refusal(problem: str) -> StepError:

@@ -120,6 +120,10 @@ def unknown(z, state):
     return (torch.special.i0(z[0]),)
 
 
+def wraps(z, state):
+    return (z[0] % 2,)
+
+
 def complex_sign(z, state):
     return (torch.sgn(z[0]) * z[0],)
 
@@ -138,13 +142,14 @@ def complex_sign(z, state):
         (widens, 1, "uses unsqueeze"),
         (unknown, 1, "uses i0, which"),
         (complex_sign, 1, "uses sgn, which"),
+        (wraps, 1, "uses remainder"),
     ],
 )
 def test_a_step_that_is_no_kernel_is_refused_with_its_line(step, line, message) -> None:
     where = f"{Path(__file__).name}:{step.__code__.co_firstlineno + line}: the step {message}"
     with pytest.raises(cells.StepError, match=where) as caught:
         cells.define(step, gates=1, states=1)
-    assert "A step can use arithmetic, comparisons and abs," in str(caught.value)
+    assert "A step can use +, -, *, /, comparisons and abs," in str(caught.value)
 
 
 @pytest.mark.parametrize("shape", [(20,), ()], ids=str)
