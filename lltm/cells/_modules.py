@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence as Sequence_
 from typing import Any, overload
@@ -14,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from lltm import contract
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition, check_cell, state_names
-from lltm.cells._layers import Packed, Run, run_backward
+from lltm.cells._layers import Layer, Packed, Run, run_backward, run_forward
 from lltm.cells._run import run, run_step
 from lltm.cells._step import States, StepArguments
 
@@ -48,15 +49,16 @@ def _no_states(name: str, cell: Definition, states: object) -> TypeError:
     )
 
 
-def _check_states(name: str, cell: Definition, states: object, shape: tuple[int, ...]) -> None:
-    """Raise TypeError for what is no tuple of the cell's states, RuntimeError for their shape."""
+def check_states(
+    name: str, cell: Definition, states: object, shapes: Sequence_[tuple[int, ...]]
+) -> None:
+    """Raise TypeError for what is no tuple of the cell's states, RuntimeError for their shapes."""
     if not isinstance(states, (tuple, list)) or len(states) != cell.states:
         raise _no_states(name, cell, states)
-    for index, part in enumerate(states):
+    for state, part, shape in zip(state_names(cell.states), states, shapes, strict=True):
         if not isinstance(part, Tensor):
             raise _no_states(name, cell, states)
         if part.shape != shape:
-            state = state_names(cell.states)[index]
             raise RuntimeError(
                 f"{name}: {state} must have shape {list(shape)}, got {list(part.shape)}"
             )
@@ -176,7 +178,7 @@ class Cell(nn.Module):
         if state is None:
             states = input.new_zeros(shape)
         else:
-            _check_states("state", cell, state, shape[1:])
+            check_states("state", cell, state, (shape[1:],) * cell.states)
             states = torch.stack(tuple(state))
         _, last = run(cell, Arguments(input.unsqueeze(0), weights, bias, states, scalars))
         return tuple(each.clone() for each in last.unbind())
@@ -273,6 +275,11 @@ class Sequence(nn.Module):
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
 
+    @property
+    def _output_size(self) -> int:
+        """Of a row of one direction's output."""
+        return self.state_size
+
     def _add_parameters(
         self,
         layer: int,
@@ -281,7 +288,7 @@ class Sequence(nn.Module):
         dtype: torch.dtype | None,
     ) -> list[str]:
         """Of one layer in one direction; their names."""
-        features = self._directions * self.state_size if layer else self.input_features
+        features = self._directions * self._output_size if layer else self.input_features
         suffix = f"_l{layer}{'_reverse' if direction else ''}"
         shapes = self._shapes(features, suffix)
         for name, shape in shapes.items():
@@ -301,6 +308,10 @@ class Sequence(nn.Module):
         """Weights and bias, as a sequence takes them."""
         weights, bias = names
         return getattr(self, weights), getattr(self, bias), None
+
+    def _layer_of(self, names: Sequence_[str]) -> Layer:
+        """What computes the layer with these parameters."""
+        return functools.partial(run, self.cell)
 
     def reset_parameters(self) -> None:
         """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
@@ -381,7 +392,7 @@ class Sequence(nn.Module):
         rows = input.shape[1:2] if batched else ()
         states = self._initial(input, hx, rows)
         starts = self._by_layer("reset_state", reset_state, rows)
-        output, last = self._run(input, (run, run_backward), states, reset, starts)
+        output, last = self._run(input, (run_forward, run_backward), states, reset, starts)
         if not batched:
             return output.squeeze(1), tuple(state.squeeze(1) for state in last)
         return output.transpose(0, 1) if transposed else output, last
@@ -418,7 +429,8 @@ class Sequence(nn.Module):
         if states is None:
             return None
         layers = self.num_layers * self._directions
-        _check_states(name, self.cell, states, (layers, *batch, self.state_size))
+        shape = (layers, *batch, self.state_size)
+        check_states(name, self.cell, states, (shape,) * self.cell.states)
         if not batch:
             states = tuple(state.unsqueeze(1) for state in states)
         if layers == 1:
@@ -442,10 +454,11 @@ class Sequence(nn.Module):
             for direction in range(self._directions):
                 index = layer * self._directions + direction
                 start = None if reset_state is None else reset_state[index]
-                weights, bias, input_weights = self._parameters_of(self._all_weights[index])
+                names = self._all_weights[index]
+                weights, bias, input_weights = self._parameters_of(names)
                 shared = states[index], self.scalars, reset, start
                 arguments = Arguments(data, weights, bias, *shared, input_weights)
-                output, state = runs[direction](self.cell, arguments)
+                output, state = runs[direction](self._layer_of(names), arguments)
                 outputs.append(output)
                 last.append(state)
             data = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
@@ -467,5 +480,7 @@ class Sequence(nn.Module):
         ]
         named = zip(self.cell.scalars, self.scalars, strict=True)
         scalars = [f"{name}={value:g}" for (name, default), value in named if value != default]
-        sizes = _described(self.cell, self.input_features, self.state_size)
-        return ", ".join([*sizes, *differing, *scalars])
+        return ", ".join([*self._sizes(), *differing, *scalars])
+
+    def _sizes(self) -> list[str]:
+        return _described(self.cell, self.input_features, self.state_size)

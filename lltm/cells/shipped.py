@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence as Sequence_
 from typing import Any
 
@@ -14,7 +15,9 @@ from lltm import contract
 from lltm.cells import formulas
 from lltm.cells._contract import with_gradient_of_its_own
 from lltm.cells._definition import Definition
-from lltm.cells._modules import Parameters, Sequence
+from lltm.cells._layers import Layer, projected
+from lltm.cells._modules import Parameters, Sequence, check_states
+from lltm.cells._step import States
 
 
 class LLTM(Sequence):
@@ -67,11 +70,14 @@ class _LikeTorch(Sequence):
     ) -> None:
         contract.check_size("input_size", input_size)
         contract.check_size("hidden_size", hidden_size)
-        if proj_size:
+        contract.check_size("proj_size", proj_size, least=0)
+        most = hidden_size - 1 if cell == formulas.LSTM else 0
+        if proj_size > most:
             raise ValueError(
-                f"proj_size must be 0, got {proj_size}: no kernel here projects the hidden state; "
-                f"use torch.nn.LSTM for that"
+                f"proj_size must be less than hidden_size, and 0 but for an LSTM: here at most "
+                f"{most}, got {proj_size}"
             )
+        self.proj_size = proj_size
         super().__init__(
             cell,
             input_size,
@@ -84,7 +90,6 @@ class _LikeTorch(Sequence):
             device,
             dtype,
         )
-        self.proj_size = 0
 
     @property
     def input_size(self) -> int:
@@ -125,7 +130,7 @@ class _LikeTorch(Sequence):
         rows = self.cell.gates * self.state_size
         shapes: dict[str, tuple[int, ...] | None] = {
             f"weight_ih{suffix}": (rows, features),
-            f"weight_hh{suffix}": (rows, self.state_size),
+            f"weight_hh{suffix}": (rows, self._output_size),
         }
         if self.bias:
             shapes |= {f"bias_ih{suffix}": (rows,), f"bias_hh{suffix}": (rows,)}
@@ -153,6 +158,52 @@ class LSTM(_LikeTorch):
 
     def __init__(self, input_size: int, hidden_size: int, *args: Any, **options: Any) -> None:
         super().__init__(formulas.LSTM, input_size, hidden_size, *args, **options)
+
+    @property
+    def _output_size(self) -> int:
+        return self.proj_size or self.state_size
+
+    def _shapes(self, features: int, suffix: str) -> dict[str, tuple[int, ...] | None]:
+        shapes = super()._shapes(features, suffix)
+        if self.proj_size:
+            shapes[f"weight_hr{suffix}"] = (self.proj_size, self.state_size)
+        return shapes
+
+    def _parameters_of(self, names: Sequence_[str]) -> Parameters:
+        if not self.proj_size:
+            return super()._parameters_of(names)
+        *others, projection = names
+        hidden, bias, inputs = super()._parameters_of(others)
+        assert inputs is not None
+        apart = [with_gradient_of_its_own(each) for each in (inputs, hidden)]
+        return hidden @ getattr(self, projection), bias, torch.cat(apart, 1)
+
+    def _layer_of(self, names: Sequence_[str]) -> Layer:
+        if not self.proj_size:
+            return super()._layer_of(names)
+        return functools.partial(projected, self.cell, getattr(self, names[-1]))
+
+    def _by_layer(
+        self, name: str, states: States | None, batch: Sequence_[int]
+    ) -> Sequence_[Tensor] | None:
+        if states is None or not self.proj_size:
+            return super()._by_layer(name, states, batch)
+        sizes = self.proj_size, self.state_size
+        shapes = [(self.num_layers * self._directions, *batch, size) for size in sizes]
+        check_states(name, self.cell, states, shapes)
+        h, c = states
+        h = nn.functional.pad(h, (0, self.state_size - self.proj_size))
+        return super()._by_layer(name, (h, c), batch)
+
+    def _run(self, *args: Any, **options: Any) -> tuple[Tensor, States]:
+        output, last = super()._run(*args, **options)
+        if not self.proj_size:
+            return output, last
+        h, c = last
+        return output, (h[..., : self.proj_size].clone(), c)
+
+    def _sizes(self) -> list[str]:
+        return [*super()._sizes(), *([f"proj_size={self.proj_size}"] if self.proj_size else [])]
 
 
 class _OneState(_LikeTorch):

@@ -6,6 +6,7 @@ import functools
 import re
 from types import ModuleType
 
+import cases
 import pytest
 import torch
 from cells_cases import CELLS, EACH_CELL, assert_equal
@@ -17,6 +18,7 @@ from lltm import cells
 F64 = torch.float64
 DROP_INS = {
     "lstm": (cells.LSTM, nn.LSTM, {}),
+    "lstm_projected": (cells.LSTM, nn.LSTM, {"proj_size": 2}),
     "gru": (cells.GRU, nn.GRU, {}),
     "rnn_tanh": (cells.RNN, nn.RNN, {}),
     "rnn_relu": (cells.RNN, nn.RNN, {"nonlinearity": "relu"}),
@@ -105,7 +107,7 @@ def test_state_dicts_go_both_ways(name: str) -> None:
     theirs, ours = theirs_class(3, 5, 2, **kind), ours_class(3, 5, 2, **kind)
     ours.load_state_dict(theirs.state_dict())
     x, h = torch.randn(6, 3), torch.randn(2, 5)
-    hx = (h, h) if name == "lstm" else h
+    hx = (h[:, : ours.proj_size or 5], h) if ours.mode == "LSTM" else h
     torch.testing.assert_close(ours(x, hx), theirs(x, hx))
     fresh = theirs_class(3, 5, 2, **kind)
     fresh.load_state_dict(ours.state_dict())
@@ -144,7 +146,7 @@ def test_a_subclass_may_set_its_sizes(name: str) -> None:
 
     encoder = Encoder(3, 5)
     assert (encoder.input_size, encoder.hidden_size) == (3, 5)
-    assert encoder(torch.randn(4, 2, 3))[0].shape == (4, 2, 5)
+    assert encoder(torch.randn(4, 2, 3))[0].shape == (4, 2, kind.get("proj_size", 5))
 
 
 @pytest.mark.parametrize("name", DROP_INS)
@@ -153,7 +155,7 @@ def test_a_module_whose_input_weights_are_replaced_takes_their_size(name: str) -
     module = make(3, 5, bias=False, **kind)
     module.weight_ih_l0 = nn.Parameter(torch.randn(module.weight_ih_l0.shape[0], 7))
     module.input_size = 7
-    assert module(torch.randn(4, 2, 7))[0].shape == (4, 2, 5)
+    assert module(torch.randn(4, 2, 7))[0].shape == (4, 2, kind.get("proj_size", 5))
 
 
 @pytest.mark.parametrize("name", DROP_INS)
@@ -326,9 +328,85 @@ def test_traced_by_jit(name: str) -> None:
 
 
 def test_what_torchs_modules_have_and_these_do_not() -> None:
-    with pytest.raises(ValueError, match="proj_size must be 0, got 2"):
-        cells.LSTM(3, 5, proj_size=2)
     with pytest.raises(ValueError, match=r"nonlinearity must be 'tanh' or 'relu', got \['tanh'\]"):
         cells.RNN(3, 5, nonlinearity=["tanh"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="nonlinearity must be 'tanh' or 'relu', got 'gelu'"):
         cells.RNN(3, 5, nonlinearity="gelu")
+
+
+@pytest.mark.parametrize(
+    ("make", "proj_size", "error", "message"),
+    [
+        (cells.LSTM, 5, ValueError, "here at most 4, got 5"),
+        (cells.LSTM, -1, ValueError, "proj_size must be at least 0, got -1"),
+        (cells.LSTM, 2.0, TypeError, "proj_size must be an int, got float"),
+        (cells.GRU, 2, ValueError, "here at most 0, got 2"),
+        (cells.RNN, 2, ValueError, "here at most 0, got 2"),
+    ],
+)
+def test_a_projection_is_smaller_than_its_lstm(make, proj_size, error, message: str) -> None:
+    with pytest.raises(error, match=message):
+        make(3, 5, proj_size=proj_size)
+
+
+def test_the_states_of_a_projected_lstm_have_two_sizes() -> None:
+    rnn, h = cells.LSTM(3, 5, proj_size=2), torch.zeros(1, 4, 5)
+    with pytest.raises(RuntimeError, match=re.escape("hx: h must have shape [1, 4, 2], got [1")):
+        rnn(torch.zeros(6, 4, 3), (h, h))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_first_states_of_a_projected_lstm(packed: bool) -> None:
+    """In both directions of two layers, and their gradients."""
+    torch.manual_seed(0)
+    theirs = nn.LSTM(3, 5, 2, bidirectional=True, proj_size=2, dtype=F64)
+    ours = cells.LSTM(3, 5, 2, bidirectional=True, proj_size=2, dtype=F64)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(4, 4, 3, dtype=F64)
+    input = pack_padded_sequence(x, [3, 2, 1, 4], enforce_sorted=False) if packed else x
+    hx = [torch.randn(4, 4, size, dtype=F64, requires_grad=True) for size in (2, 5)]
+    found = []
+    for module in (ours, theirs):
+        output, states = module(input, tuple(hx))
+        data = output.data if packed else output
+        loss = data.sin().sum() + sum(state.cos().sum() for state in states)
+        found.append((data, states, torch.autograd.grad(loss, [*hx, *module.parameters()])))
+    assert_equal(*found)
+
+
+@pytest.mark.parametrize("with_state", [False, True])
+def test_a_projected_lstm_begins_episodes(with_state: bool) -> None:
+    """Each is a sequence by itself."""
+    torch.manual_seed(0)
+    rnn = cells.LSTM(3, 5, proj_size=2, dtype=F64)
+    x, reset = torch.randn(7, 4, 3, dtype=F64), torch.zeros(7, 4, dtype=torch.bool)
+    reset[3] = True
+    first, again = (tuple(torch.randn(1, 4, size, dtype=F64) for size in (2, 5)) for _ in range(2))
+    starts = {"reset_state": again} if with_state else {}
+    whole, last = rnn(x, first, reset=reset, **starts)
+    before, _ = rnn(x[:3], first)
+    after, last_after = rnn(x[3:], again if with_state else None)
+    assert_equal((whole, last), (torch.cat([before, after]), last_after))
+
+
+def test_a_projected_lstm_of_no_steps_leaves_its_states() -> None:
+    first = tuple(torch.randn(1, 4, size) for size in (2, 5))
+    output, last = cells.LSTM(3, 5, proj_size=2)(torch.zeros(0, 4, 3), first)
+    assert output.shape == (0, 4, 2)
+    assert_equal(last, first)
+
+
+@pytest.mark.compile
+def test_a_projected_lstm_is_compiled_and_cast() -> None:
+    torch.manual_seed(0)
+    rnn, x = cells.LSTM(3, 5, 2, proj_size=2), torch.randn(6, 4, 3)
+    low = cells.LSTM(3, 5, 2, proj_size=2, dtype=torch.bfloat16)
+    low.load_state_dict(rnn.state_dict())
+    torch.compiler.reset()
+    compiled = torch.compile(rnn, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), rnn(x))
+    with torch.autocast("cpu", torch.bfloat16):
+        output, states = rnn(x)
+    expected, wanted = low(x.bfloat16())
+    for found, right in zip((output, *states), (expected, *wanted), strict=True):
+        cases.assert_close(found, right, "autocast")
