@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +20,8 @@ from lltm.cells._step import StepArguments
 SLACK = {torch.float64: 64.0, torch.float32: 8.0, torch.bfloat16: 2.0, torch.float16: 2.0}
 """Epsilons of the largest element that an error may have beyond twice eager's. In float64 there is
 nothing more exact to compare with, and the error is the difference from eager."""
+EPISODES = {"": (False, False), ", with resets": (True, False), ", with reset_state": (True, True)}
+"""How a check's name ends: whether rows start again, and whether from states of their own."""
 
 
 class CheckError(AssertionError):
@@ -38,6 +41,7 @@ class Problem:
         dtype: of every tensor.
         device: of every tensor.
         seed: other values for another one.
+        bias: whether there is one.
     """
 
     cell: Definition
@@ -48,12 +52,14 @@ class Problem:
     dtype: torch.dtype = torch.float64
     device: str = "cpu"
     seed: int = 0
+    bias: bool = True
 
-    def arguments(self, reset: bool = True) -> Arguments:
+    def arguments(self, reset: bool = True, start: bool = True) -> Arguments:
         """Values of the dtype, the same for a seed; states are positive, as a normaliser is.
 
         Args:
-            reset: with rows that start again, from states of their own.
+            reset: with rows that start again, the first one at the last step among them.
+            start: from states of their own, and not from zeros.
         """
         generator = torch.Generator("cpu").manual_seed(self.seed)
         cell, state = self.cell, -(-self.state // self.cell.heads) * self.cell.heads
@@ -62,16 +68,21 @@ class Problem:
             values = torch.rand(*sizes, generator=generator, dtype=torch.float64, device="cpu")
             return values.to(self.device, self.dtype)
 
+        def episodes() -> Tensor:
+            begins = drawn(self.steps, self.batch) < 0.3
+            begins[-1:, :1] = True  # of so few steps as some checks have, none might be drawn
+            return begins
+
         width = state // cell.heads + self.features
         states = (cell.states, self.batch, state)
         return Arguments(
             input=2 * drawn(self.steps, self.batch, self.features) - 1,
             weights=(2 * drawn(cell.gates * state, width) - 1) / width**0.5,
-            bias=drawn(cell.pre_activations * state) - 0.5,
+            bias=drawn(cell.pre_activations * state) - 0.5 if self.bias else None,
             states=0.1 + drawn(*states),
             scalars=tuple(default for _, default in cell.scalars),
-            reset=drawn(self.steps, self.batch) < 0.3 if reset else None,
-            reset_state=0.1 + drawn(*states) if reset else None,
+            reset=episodes() if reset else None,
+            reset_state=0.1 + drawn(*states) if reset and start else None,
         )
 
 
@@ -90,8 +101,7 @@ def results(
         arguments: with these.
         weights: of the outputs, in any dtype.
     """
-    leaves = [each for each in arguments.tensors() if each is not None]
-    tensors = [each.detach().requires_grad_() for each in leaves]
+    tensors = [each.detach().requires_grad_() for each in present(arguments)]
     outputs = function(with_tensors(arguments, tensors))
     if weights is None:
         weights = [
@@ -100,6 +110,11 @@ def results(
     seeds = [weight.to(each) for weight, each in zip(weights, outputs, strict=True)]
     gradients = torch.autograd.grad(outputs, tensors, seeds, materialize_grads=True)
     return [each.detach() for each in (*outputs, *gradients)]
+
+
+def present(arguments: Arguments) -> list[Tensor]:
+    """The tensors there are, of those that can have a gradient."""
+    return [each for each in arguments.tensors() if each is not None]
 
 
 def with_tensors(arguments: Arguments, tensors: Sequence[Tensor]) -> Arguments:
@@ -138,11 +153,17 @@ def _error(actual: Sequence[Tensor], exact: Sequence[Tensor], dtype: torch.dtype
 
 
 def equals_the_step(
-    cell: Definition, device: str = "cpu", *, dtype: torch.dtype, reset: bool, **sizes: int
+    cell: Definition,
+    device: str = "cpu",
+    *,
+    dtype: torch.dtype,
+    reset: bool,
+    start: bool = True,
+    **problem: Any,
 ) -> str:
     """Outputs and gradients are those of the step; returns how far they and eager's are off."""
-    given = Problem(cell, dtype=dtype, device=device, **sizes).arguments(reset)
-    wide = [each.double() for each in given.tensors() if each is not None]
+    given = Problem(cell, dtype=dtype, device=device, **problem).arguments(reset, start)
+    wide = [each.double() for each in present(given)]
     exact = results(of_reference(cell), with_tensors(given, wide))
     found = _error(results(of_kernels(cell), given), exact, dtype)
     eager = _error(results(of_reference(cell), given), exact, dtype)
@@ -156,10 +177,10 @@ FEW_STEPS, FEW_ROWS = 2, 3
 """So few that packing the weights would take longer than reading them where they are."""
 
 
-def few_rows(cell: Definition, device: str = "cpu") -> str:
-    """A short sequence equals the step, too, in every dtype."""
+def in_every_dtype(cell: Definition, device: str = "cpu", **problem: Any) -> str:
+    """A problem of another form equals the step, too."""
     for dtype in SLACK:
-        equals_the_step(cell, device, dtype=dtype, reset=True, steps=FEW_STEPS, batch=FEW_ROWS)
+        equals_the_step(cell, device, dtype=dtype, reset=True, **problem)
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in SLACK)
 
 
@@ -211,7 +232,8 @@ def single_step(cell: Definition, device: str = "cpu") -> str:
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
     "strided": lambda x: torch.stack([x, x], -1)[..., 0],
-    "offset": lambda x: torch.cat([x[:1], x])[1:],
+    "expanded": lambda x: x.narrow(max(0, x.dim() - 2), 0, 1).expand_as(x),
+    "offset": lambda x: torch.cat([x.flatten()[:1], x.flatten()])[1:].view_as(x),
 }
 
 
@@ -223,25 +245,43 @@ def _namespace(cell: Definition, device: str) -> str:
     return namespace
 
 
+def _contiguous(tensor: Tensor) -> Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _each(change: Callable[[Tensor], Tensor], values: Iterable[Any]) -> list[Any]:
+    """With every tensor changed."""
+    return [change(each) if isinstance(each, Tensor) else each for each in values]
+
+
 def takes_any_layout(cell: Definition, device: str = "cpu") -> str:
-    """The same bits however the arguments lie in memory."""
+    """The same bits however arguments and the gradients of results lie in memory."""
     _namespace(cell, device)
-    given = Problem(cell, device=device).arguments()
-    expected = run(cell, given)
-    for name, layout in LAYOUTS.items():
-        tensors = [layout(each) for each in given.tensors() if each is not None]
-        for found, right in zip(run(cell, with_tensors(given, tensors)), expected, strict=True):
-            if not torch.equal(found, right):
-                raise CheckError(f"other values for {name} arguments")
+    for dtype, (name, layout) in itertools.product(SLACK, LAYOUTS.items()):
+        given = Problem(cell, dtype=dtype, device=device).arguments()
+        seeds = run(cell, given)
+        laid_out, of_seeds = _each(layout, given), _each(layout, seeds)
+        found = results(of_kernels(cell), Arguments(*laid_out), of_seeds)
+        plain, of_seeds = _each(_contiguous, laid_out), _each(_contiguous, of_seeds)
+        right = results(of_kernels(cell), Arguments(*plain), of_seeds)
+        if not all(map(torch.equal, found, right)):
+            raise CheckError(f"other values for {name} arguments in {dtype}")
     return ", ".join(LAYOUTS)
+
+
+def _of_tensors(cell: Definition, given: Arguments) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The kernels as a function of those tensors that there are."""
+    return lambda *tensors: run(cell, with_tensors(given, tensors))
 
 
 def _checked_by_autograd(
     check: Callable[..., bool], cell: Definition, device: str, **options: Any
 ) -> str:
-    given = Problem(cell, steps=3, batch=2, features=2, state=4, device=device).arguments()
-    leaves = [each.requires_grad_() for each in given.tensors() if each is not None]
-    check(lambda *tensors: run(cell, with_tensors(given, tensors)), leaves, **options)
+    problem = Problem(cell, steps=3, batch=2, features=2, state=4, device=device)
+    for episodes in EPISODES.values():
+        given = problem.arguments(*episodes)
+        leaves = [each.requires_grad_() for each in present(given)]
+        check(_of_tensors(cell, given), leaves, **options)
     return f"{sum(each.numel() for each in leaves)} inputs"
 
 
@@ -261,39 +301,44 @@ def forward_mode(cell: Definition, device: str = "cpu") -> str:
     return _checked_by_autograd(torch.autograd.gradcheck, cell, device, **options)
 
 
+def _mapped(cell: Definition, given: Arguments, *names: str) -> None:
+    """Over some arguments, and the same backwards."""
+
+    def output(*mapped: Tensor) -> Tensor:
+        changed: dict[str, Any] = dict(zip(names, mapped, strict=True))
+        return run(cell, given._replace(**changed))[0]
+
+    stacked = [torch.stack([each, each.flip(0)]) for each in (getattr(given, n) for n in names)]
+    expected = [output(*each) for each in zip(*stacked, strict=True)]
+    torch.testing.assert_close(torch.func.vmap(output)(*stacked), torch.stack(expected))
+
+
 def vmap(cell: Definition, device: str = "cpu") -> str:
-    """Mapped over inputs, and over weights."""
-    given = Problem(cell, device=device).arguments(reset=False)
+    """Mapped over inputs, over weights, and over where and how episodes begin."""
+    for episodes in EPISODES.values():
+        given = Problem(cell, device=device).arguments(*episodes)
+        _mapped(cell, given, "input")
+        _mapped(cell, given, "input", "weights")
+    _mapped(cell, given, "reset")
+    _mapped(cell, given, "input", "states", "reset", "reset_state")
+    return "inputs, weights, resets"
 
-    def output(input: Tensor, weights: Tensor) -> Tensor:
-        tensors = (input, weights, *(t for t in given.tensors()[2:] if t is not None))
-        return run(cell, with_tensors(given, tensors))[0]
 
-    inputs, weights = (torch.stack([each, -each]) for each in (given.input, given.weights))
-    for in_dims, mapped in (((0, None), (inputs, given.weights)), ((0, 0), (inputs, weights))):
-        found = torch.func.vmap(output, in_dims=in_dims)(*mapped)
-        each = [
-            mapped if of is not None else [mapped] * 2
-            for of, mapped in zip(in_dims, mapped, strict=True)
-        ]
-        expected = torch.stack([output(x, w) for x, w in zip(*each, strict=True)])
-        torch.testing.assert_close(found, expected)
-    return "inputs, weights"
+def _bits(cell: Definition, threads: int, dtype: torch.dtype, device: str) -> list[Tensor]:
+    torch.set_num_threads(threads)
+    return results(of_kernels(cell), Problem(cell, 12, 65, 33, 132, dtype, device).arguments())
 
 
 def same_bits_on_any_threads(cell: Definition, device: str = "cpu") -> str:
-    """One thread and four give the same bits, twice."""
+    """One thread and four give the same bits, twice, in every dtype."""
     _namespace(cell, device)
-    given = Problem(cell, 12, 65, 33, 132, torch.float32, device)
     before = torch.get_num_threads()
     try:
-        torch.set_num_threads(1)
-        expected = results(of_kernels(cell), given.arguments())
-        for threads in (1, 4):
-            torch.set_num_threads(threads)
-            found = results(of_kernels(cell), given.arguments())
-            if not all(torch.equal(a, e) for a, e in zip(found, expected, strict=True)):
-                raise CheckError(f"other bits on {threads} threads")
+        for dtype in SLACK:
+            expected = _bits(cell, 1, dtype, device)
+            for threads in (1, 4):
+                if not all(map(torch.equal, _bits(cell, threads, dtype, device), expected)):
+                    raise CheckError(f"other bits on {threads} threads in {dtype}")
     finally:
         torch.set_num_threads(before)
     return "1 and 4 threads"
@@ -301,46 +346,50 @@ def same_bits_on_any_threads(cell: Definition, device: str = "cpu") -> str:
 
 def opcheck(cell: Definition, device: str = "cpu") -> str:
     """Torch's own checks of a custom op."""
-    namespace = _namespace(cell, device)
-    given = Problem(cell, dtype=torch.float32, device=device).arguments()
-    for each in given.tensors():
-        if each is not None:
+    op = getattr(torch.ops, _namespace(cell, device)).sequence.default
+    for episodes in EPISODES.values():
+        given = Problem(cell, dtype=torch.float32, device=device).arguments(*episodes)
+        for each in present(given):
             each.requires_grad_()
-    op = getattr(torch.ops, namespace).sequence.default
-    return ", ".join(torch.library.opcheck(op, tuple(given)))
+        checked = torch.library.opcheck(op, tuple(given))
+    return ", ".join(checked)
 
 
-def compiles(cell: Definition, device: str = "cpu") -> str:
-    """torch.compile traces it into one graph, and torch.export into a program."""
-    given = Problem(cell, device=device).arguments()
-    tensors = tuple(each for each in given.tensors() if each is not None)
-
+def _compiles(cell: Definition, given: Arguments) -> None:
     class Module(torch.nn.Module):
         def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
             return run(cell, with_tensors(given, tensors))
 
-    expected = Module()(*tensors)
     torch.compiler.reset()  # of the graphs of other cells, of which it keeps a few
     compiled: Any = torch.compile(Module(), fullgraph=True, backend="aot_eager")
+    found = results(lambda arguments: compiled(*present(arguments)), given)
+    torch.testing.assert_close(found, results(of_kernels(cell), given))
+    tensors = tuple(present(given))
     exported = torch.export.export(Module(), tensors).module()
-    for function in (compiled, exported):
-        torch.testing.assert_close(function(*tensors), expected)
+    torch.testing.assert_close(exported(*tensors), run(cell, given))
+
+
+def compiles(cell: Definition, device: str = "cpu") -> str:
+    """torch.compile traces it, forward and backward, into a graph, and torch.export a program."""
+    for episodes in EPISODES.values():
+        _compiles(cell, Problem(cell, device=device).arguments(*episodes))
     return "torch.compile, torch.export"
 
 
 def _checks_of_values() -> dict[str, Check]:
     return {
-        f"forward, backward in {str(dtype).removeprefix('torch.')}{', with resets' * reset}": (
-            partial(equals_the_step, dtype=dtype, reset=reset)
+        f"forward, backward in {str(dtype).removeprefix('torch.')}{ending}": partial(
+            equals_the_step, dtype=dtype, reset=reset, start=start
         )
         for dtype in SLACK
-        for reset in (False, True)
+        for ending, (reset, start) in EPISODES.items()
     }
 
 
 CHECKS: dict[str, Check] = {
     **_checks_of_values(),
-    "few rows": few_rows,
+    "few rows": partial(in_every_dtype, steps=FEW_STEPS, batch=FEW_ROWS),
+    "no bias": partial(in_every_dtype, bias=False),
     "weights apart": weights_apart,
     "single step": single_step,
     "memory layouts": takes_any_layout,

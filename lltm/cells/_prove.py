@@ -76,11 +76,11 @@ def _modes_of_its_own(device: torch.device | str) -> Iterator[None]:
 def prove(cell: Definition, device: torch.device | str = "cpu") -> Proof:
     """Put a cell's kernels through the checks of the cells that ship, and print a table.
 
-    Forward and every gradient in each dtype, with and without resets, against the step in float64
-    beside eager PyTorch's own error; few rows, the input's weights in a tensor of their own, a
-    single step, memory layouts, first and second derivatives, forward mode, vmap, the same bits on
-    any number of threads, opcheck, torch.compile and torch.export. Takes seconds, after the cell is
-    compiled.
+    Forward and every gradient in each dtype against the step in float64, beside eager PyTorch's own
+    error; few rows, no bias, the input's weights in a tensor of their own, a single step, memory
+    layouts, first and second derivatives, forward mode, vmap, the same bits on any number of
+    threads, opcheck, torch.compile and torch.export. Most of it three times: without resets, with
+    resets to zeros, and with resets to states. Takes seconds, after the cell is compiled.
 
     Args:
         cell: what :func:`lltm.cells.define` returned. Its states are tried with positive values.
