@@ -11,13 +11,17 @@ from cells_cases import CELLS, EACH_CELL
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from lltm import cells
 from lltm.cells import _kernels
 from lltm.cells._contract import Arguments
 from lltm.cells._kernel_checks import (
+    EPISODES,
+    SLACK,
     Function,
     Problem,
     of_kernels,
     of_reference,
+    present,
     results,
     with_tensors,
 )
@@ -29,10 +33,15 @@ pytestmark = [
 ]
 
 
-def given(name: str, **sizes: int) -> Arguments:
+WITH_EPISODES = pytest.mark.parametrize(
+    "episodes", EPISODES.values(), ids=["", "zeros", "reset_state"]
+)
+
+
+def given(name: str, episodes: tuple[bool, bool] = (False, False), **sizes: int) -> Arguments:
     """Small, in float64."""
     small = {"steps": 3, "batch": 2, "features": 3, "state": 4}
-    return Problem(CELLS[name], **{**small, **sizes}).arguments(reset=False)
+    return Problem(CELLS[name], **{**small, **sizes}).arguments(*episodes)
 
 
 def loss(outputs: tuple[Tensor, ...]) -> Tensor:
@@ -55,8 +64,9 @@ def both(name: str, arguments: Arguments) -> list[Callable[[Tensor, Tensor], Ten
     return [of_weights(of(cell), arguments) for of in (of_kernels, of_reference)]
 
 
-def test_third_order(name: str) -> None:
-    arguments = given(name)
+@WITH_EPISODES
+def test_third_order(name: str, episodes: tuple[bool, bool]) -> None:
+    arguments = given(name, episodes)
 
     def third(scalar: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         weights = arguments.weights.clone().requires_grad_()
@@ -69,9 +79,10 @@ def test_third_order(name: str) -> None:
     torch.testing.assert_close(*map(third, both(name, arguments)))
 
 
-def test_second_order_under_hooks_on_saved_tensors(name: str) -> None:
+@WITH_EPISODES
+def test_second_order_under_hooks_on_saved_tensors(name: str, episodes: tuple[bool, bool]) -> None:
     """A penalty on a gradient, within a checkpoint or with what is saved on the CPU."""
-    arguments = given(name)
+    arguments = given(name, episodes)
 
     def penalty(scalar: Callable[[Tensor, Tensor], Tensor], weights: Tensor) -> Tensor:
         value = scalar(arguments.input, weights)
@@ -101,9 +112,10 @@ TRANSFORMS: dict[str, Callable[..., Tensor]] = {
 }
 
 
+@WITH_EPISODES
 @pytest.mark.parametrize("transform", TRANSFORMS)
-def test_transforms(name: str, transform: str) -> None:
-    arguments = given(name)
+def test_transforms(name: str, transform: str, episodes: tuple[bool, bool]) -> None:
+    arguments = given(name, episodes)
     found, expected = (
         TRANSFORMS[transform](scalar, arguments.input, arguments.weights)
         for scalar in both(name, arguments)
@@ -262,3 +274,65 @@ def test_dynamic_shapes_do_not_recompile(name: str) -> None:
         torch.testing.assert_close(compiled(tensors), sequence(tensors))
         counted.append(frames.frame_count)
     assert 0 < counted[0] == counted[1] == counted[2]
+
+
+@pytest.mark.compile
+@WITH_EPISODES
+def test_opcheck_of_the_kernels(name: str, episodes: tuple[bool, bool]) -> None:
+    arguments = given(name, episodes)
+    ops = getattr(torch.ops, str(_kernels.namespace(CELLS[name])))
+    of_both = arguments.of_backward()
+    torch.library.opcheck(ops.sequence_forward.default, of_both)
+    output, last, *saved = ops.sequence_forward(*of_both)
+    needs = [each is not None for each in arguments.tensors()]
+    grads = output.cos(), last.cos()
+    torch.library.opcheck(ops.sequence_backward.default, (*grads, *of_both, output, *saved, needs))
+
+
+@pytest.mark.compile
+def test_inductor(name: str) -> None:
+    """The default compiler, with work around the op for it to fuse."""
+    torch.compiler.reset()
+    arguments = given(name, (True, True))
+
+    def around(function: Function) -> Callable[..., tuple[Tensor, Tensor]]:
+        def fused(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+            output, last = function(with_tensors(arguments, tensors))
+            return 2.0 * output.tanh(), last.sigmoid()
+
+        return fused
+
+    compiled = torch.compile(around(of_kernels(CELLS[name])), fullgraph=True)
+    found = results(lambda each: compiled(*present(each)), arguments)
+    reference = around(of_reference(CELLS[name]))
+    torch.testing.assert_close(found, results(lambda each: reference(*present(each)), arguments))
+
+
+@pytest.mark.compile
+def test_export_for_any_number_of_steps_and_rows(name: str) -> None:
+    module = cells.Sequence(CELLS[name], 3, 8, num_layers=2)
+    sizes = {0: torch.export.Dim("time", min=2, max=65), 1: torch.export.Dim("batch", max=64)}
+
+    def episodes(steps: int, batch: int) -> tuple[Tensor, Tensor]:
+        return torch.randn(steps, batch, 3), torch.rand(steps, batch) < 0.3
+
+    x, reset = episodes(5, 4)
+    shapes = {"input": sizes, "reset": sizes}
+    program = torch.export.export(module, (x,), {"reset": reset}, dynamic_shapes=shapes).module()
+    for steps, batch in ((5, 4), (10, 9)):
+        x, reset = episodes(steps, batch)
+        torch.testing.assert_close(program(x, reset=reset), module(x, reset=reset))
+
+
+def test_deterministic_algorithms_are_all_there_is(name: str) -> None:
+    """What is allocated is filled with nan then: whatever a kernel left unwritten would show."""
+    for dtype in SLACK:
+        arguments = Problem(CELLS[name], dtype=dtype).arguments()
+        expected = results(of_kernels(CELLS[name]), arguments)
+        torch.use_deterministic_algorithms(True)
+        try:
+            assert torch.utils.deterministic.fill_uninitialized_memory
+            found = results(of_kernels(CELLS[name]), arguments)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        assert all(map(torch.equal, found, expected))
