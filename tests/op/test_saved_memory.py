@@ -13,7 +13,8 @@ from cells_cases import CELLS, EACH_CELL
 from leaks import MADE_OF_TORCH
 
 import lltm
-from lltm.cells._kernel_checks import Problem
+from lltm.cells import _reference
+from lltm.cells._kernel_checks import Problem, present
 from lltm.cells._run import run
 
 FUSED = [
@@ -58,18 +59,39 @@ def test_at_most_half_of_eager(backend: str, case: Case, dtype: torch.dtype) -> 
 
 
 @pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("reset", [False, True], ids=["", "resets"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @EACH_CELL
-def test_a_cell_keeps_no_more_than_inputs_activations_and_states(name: str) -> None:
+def test_a_cell_keeps_no_more_than_inputs_activations_and_states(
+    name: str, dtype: torch.dtype, reset: bool
+) -> None:
+    """And where rows start again, which ones and from what."""
     cell = CELLS[name]
-    given = Problem(cell, steps=16, batch=8, state=32, dtype=torch.float32).arguments(reset=False)
-    for each in given.tensors():
-        if each is not None:
-            each.requires_grad_()
+    given = Problem(cell, steps=16, batch=8, state=32, dtype=dtype).arguments(reset)
+    for each in present(given):
+        each.requires_grad_()
     parameters = [given.weights, given.bias]
     kept = memory.saved_bytes(partial(run, cell, given), parameters, count_outputs=True)
     (steps, batch, features), state = given.input.shape, given.states.shape[2]
     of_step = state + features + cell.pre_activations * state + (cell.states - 1) * state
-    assert 0 < kept <= (steps * batch * of_step + cell.states * batch * state) * 4
+    elements = steps * batch * of_step + (1 + reset) * cell.states * batch * state
+    assert 0 < kept <= elements * dtype.itemsize + reset * steps * batch
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("reset", [False, True], ids=["", "resets"])
+@EACH_CELL
+def test_a_cell_keeps_less_than_eager(name: str, reset: bool) -> None:
+    cell = CELLS[name]
+    given = Problem(cell, steps=16, batch=8, state=32, dtype=torch.float32).arguments(reset)
+    for each in present(given):
+        each.requires_grad_()
+    known = [*present(given), *([given.reset] if reset else [])]
+    kernels, eager = (
+        memory.saved_bytes(partial(function, cell, given), known)
+        for function in (run, _reference.sequence)
+    )
+    assert kernels < eager
 
 
 def test_a_saved_view_counts_as_its_whole_storage_once() -> None:
