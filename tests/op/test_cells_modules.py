@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 import lltm
 from lltm import cells
 from lltm.cells import formulas
+from lltm.cells._definition import state_names
 
 F64 = torch.float64
 
@@ -67,17 +68,22 @@ def test_dtypes(name: str, dtype: torch.dtype) -> None:
     cases.assert_close(output, exact.to(dtype), name)
 
 
+@pytest.mark.parametrize("reset", [False, True], ids=["", "resets"])
 @EACH_CELL
-def test_autocast(name: str) -> None:
+def test_autocast(name: str, reset: bool) -> None:
     """Everything in bfloat16, as torch casts for its own recurrent cells; gradients in float32."""
     torch.manual_seed(0)
     rnn = cells.Sequence(CELLS[name], 3, 8)
     low = cells.Sequence(CELLS[name], 3, 8, dtype=torch.bfloat16)
     low.load_state_dict(rnn.state_dict())
     x = torch.randn(4, 2, 3)
+    begins = torch.rand(4, 2) < 0.5 if reset else None
+    start, low_start = (
+        states_of(rnn, change) if reset else None for change in (torch.clone, Tensor.bfloat16)
+    )
     with torch.autocast("cpu", torch.bfloat16):
-        output, states = rnn(x)
-    expected = low(x.bfloat16())
+        output, states = rnn(x, reset=begins, reset_state=start)
+    expected = low(x.bfloat16(), reset=begins, reset_state=low_start)
     assert torch.equal(output, expected[0])
     for state, same in zip(states, expected[1], strict=True):
         assert torch.equal(state, same)
@@ -166,17 +172,26 @@ def test_no_steps_and_no_rows() -> None:
     assert h.shape == (1, 0, 8)
 
 
+def states_of(rnn: cells.Sequence, change=torch.clone) -> tuple[Tensor, ...]:
+    """For two rows of size 8."""
+    return tuple(change(torch.zeros(1, 2, 8)) for _ in range(rnn.cell.states))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (lambda rnn: rnn(3), TypeError, "input must be a Tensor or a PackedSequence, got int"),
         (lambda rnn: rnn(torch.randn(3)), RuntimeError, "input must have shape [T, B, F], or"),
         (lambda rnn: rnn(torch.randn(4, 2, 5)), RuntimeError, "input_features = 3 as its last"),
-        (lambda rnn: rnn(torch.randn(4, 2, 3), 1), TypeError, "hx must be a tuple of the cell's 2"),
         (
-            lambda rnn: rnn(torch.randn(4, 2, 3), (torch.randn(1, 2, 8), torch.randn(1, 3, 8))),
+            lambda rnn: rnn(torch.randn(4, 2, 3), 1),
+            TypeError,
+            "a tuple of the cell's {count} states",
+        ),
+        (
+            lambda rnn: rnn(torch.randn(4, 2, 3), (*states_of(rnn)[1:], torch.randn(1, 3, 8))),
             RuntimeError,
-            "hx: state 1 must have shape [1, 2, 8], got [1, 3, 8]",
+            "hx: {last} must have shape [1, 2, 8], got [1, 3, 8]",
         ),
         (
             lambda rnn: rnn(torch.randn(4, 2, 3), reset=torch.zeros(2, 4, dtype=torch.bool)),
@@ -217,17 +232,17 @@ def test_no_steps_and_no_rows() -> None:
             "input must be a dense tensor (strided), got torch.sparse_coo",
         ),
         (
-            lambda rnn: rnn(torch.randn(4, 2, 3), (torch.zeros(1, 2, 8).to_sparse(),) * 2),
+            lambda rnn: rnn(torch.randn(4, 2, 3), states_of(rnn, Tensor.to_sparse)),
             RuntimeError,
             "states must be a dense tensor (strided), got torch.sparse_coo",
         ),
         (
-            lambda rnn: rnn(torch.randn(4, 2, 3), (torch.zeros(1, 2, 8, dtype=F64),) * 2),
+            lambda rnn: rnn(torch.randn(4, 2, 3), states_of(rnn, Tensor.double)),
             RuntimeError,
             "states must have the dtype of input, torch.float32, got torch.float64",
         ),
         (
-            lambda rnn: rnn(torch.randn(4, 2, 3), (torch.zeros(1, 2, 8, device="meta"),) * 2),
+            lambda rnn: rnn(torch.randn(4, 2, 3), states_of(rnn, lambda state: state.to("meta"))),
             RuntimeError,
             "states must be on the device of input, cpu, got meta",
         ),
@@ -239,29 +254,37 @@ def test_no_steps_and_no_rows() -> None:
             "reset must be on the device of input, cpu, got meta",
         ),
         (
-            lambda rnn: rnn(torch.randn(4, 2, 3), reset_state=(torch.zeros(1, 2, 8),) * 2),
+            lambda rnn: rnn(torch.randn(4, 2, 3), reset_state=states_of(rnn)),
             RuntimeError,
             "reset_state needs reset, which is None",
         ),
         (
             lambda rnn: torch.func.functional_call(
-                rnn, {"weight_l0": torch.zeros(8, 11)}, torch.randn(4, 2, 3)
+                rnn, {"weight_l0": torch.zeros(7, 11)}, torch.randn(4, 2, 3)
             ),
             RuntimeError,
-            "weights must have shape [G * S, S / heads + F] = [32, 11], got [8, 11]",
+            "weights must have shape [G * S, S / heads + F] = [{rows}, {columns}], got [7, 11]",
         ),
         (
             lambda rnn: torch.func.functional_call(
-                rnn, {"weight_l0": torch.zeros(32, 3)}, torch.randn(4, 2, 3)
+                rnn, {"weight_l0": torch.zeros(7, 3)}, torch.randn(4, 2, 3)
             ),
             RuntimeError,
-            "weights must have shape [G * S, S / heads + F] = [32, 11], got [32, 3]",
+            "weights must have shape [G * S, S / heads + F] = [{rows}, {columns}], got [7, 3]",
         ),
     ],
 )
-def test_arguments_of_a_call_are_checked(call, error, message: str) -> None:
-    with pytest.raises(error, match=re.escape(message)):
-        call(cells.Sequence(formulas.LSTM, 3, 8))
+@EACH_CELL
+def test_arguments_of_a_call_are_checked(name: str, call, error, message: str) -> None:
+    cell = CELLS[name]
+    words = message.format(
+        count=cell.states,
+        last=state_names(cell.states)[-1],
+        rows=cell.gates * 8,
+        columns=8 // cell.heads + 3,
+    )
+    with pytest.raises(error, match=re.escape(words)):
+        call(cells.Sequence(cell, 3, 8))
 
 
 @pytest.mark.parametrize(
