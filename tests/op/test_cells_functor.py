@@ -570,17 +570,21 @@ class Program:
 
 
 NUMBER = st.integers(0, 60)
-PROGRAMS = st.builds(
-    Program,
-    gates=st.integers(2, 5),
-    states=st.integers(1, 4),
-    split=st.booleans(),
-    instructions=st.lists(
-        st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), NUMBER, NUMBER),
-        min_size=4,
-        max_size=14,
-    ).map(tuple),
-)
+
+
+def programs_of(gates: int, states: int) -> st.SearchStrategy[Program]:
+    """Of at most so many gates and states."""
+    return st.builds(
+        Program,
+        gates=st.integers(2, gates),
+        states=st.integers(1, states),
+        split=st.booleans(),
+        instructions=st.lists(
+            st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), NUMBER, NUMBER),
+            min_size=4,
+            max_size=14,
+        ).map(tuple),
+    )
 
 
 @settings(
@@ -590,7 +594,7 @@ PROGRAMS = st.builds(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(programs=st.lists(PROGRAMS, min_size=8, max_size=8))
+@given(programs=st.lists(programs_of(5, 4), min_size=8, max_size=8))
 def test_random_steps(programs: list[Program], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Several to a compilation, which takes longer than all the rest."""
     definitions = [program.define() for program in programs]
