@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -27,6 +28,8 @@ FLAGS = (
     "-w",
     f"-DTORCH_TARGET_VERSION=0x{STABLE_SINCE[0]:02x}{STABLE_SINCE[1]:02x}000000000000",
 )
+LINKER_SUMMARY = re.compile(r"ld returned|linker command failed")
+"""In the line that a compiler adds to the linker's own reason."""
 
 
 class CompileError(RuntimeError):
@@ -35,7 +38,8 @@ class CompileError(RuntimeError):
     def first(self) -> str:
         """The line with the first error, of what may be thousands."""
         lines = str(self).splitlines()
-        return next((line for line in lines[1:] if "error" in line.lower()), lines[-1]).strip()
+        reasons = [line for line in lines[1:] if not LINKER_SUMMARY.search(line)] or lines
+        return next((line for line in reasons if "error" in line.lower()), reasons[-1]).strip()
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,24 @@ def cpp_extension() -> ModuleType:
 
 
 def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise CompileError(f"{command[0]} cannot be started: {error.strerror}") from None
     if done.returncode:
-        raise CompileError(f"{shlex.join(command)} failed:\n{done.stdout.strip()}")
+        silent = f"{command[0]} printed nothing, and ended with {_status(done.returncode)}"
+        raise CompileError(f"{shlex.join(command)} failed:\n{done.stdout.strip() or silent}")
+
+
+def _status(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit status {code}"
 
 
 def compiler() -> list[str]:

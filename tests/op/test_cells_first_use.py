@@ -103,6 +103,14 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> InstalledCopy:
     return InstalledCopy.make(tmp_path_factory.mktemp("cells"))
 
 
+@pytest.fixture
+def fresh(copy: InstalledCopy, tmp_path: Path) -> InstalledCopy:
+    """The same with a cache that has nothing."""
+    fresh = InstalledCopy(copy.site, tmp_path / "cache")
+    fresh.cache.mkdir()
+    return fresh
+
+
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
     out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, err
@@ -248,3 +256,34 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert out == "False False"
     assert "Read-only file system" in err
     assert "name another folder in TORCH_EXTENSIONS_DIR" in err
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("#!/bin/sh\nkill -SEGV $$\n", "c++ printed nothing, and ended with signal 11 (all"),
+        ("#!/bin/sh\nexit 3\n", "c++ printed nothing, and ended with exit status 3 (all"),
+        ("#!/bin/sh\nprintf 'error: gr\\374n\\n'\nexit 1\n", "compiled: error: gr"),
+        ("no program\n", "c++ cannot be started: Exec format error (all"),
+        (
+            "#!/bin/sh\necho 'ld: No space left on device'\n"
+            "echo 'collect2: error: ld returned 1 exit status'\nexit 1\n",
+            "compiled: ld: No space left on device (all",
+        ),
+    ],
+    ids=["crash", "silence", "other encoding", "no program", "linker"],
+)
+def test_it_says_why_the_compiler_failed(
+    fresh: InstalledCopy, tmp_path: Path, text: str, reason: str
+) -> None:
+    compiler = script(tmp_path / "c++", text)
+    out, err = called(fresh, CXX=str(compiler))
+    assert out == "False False"
+    (line,) = [line for line in err.splitlines() if "several times slower" in line]
+    assert reason in line
