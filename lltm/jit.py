@@ -166,7 +166,10 @@ def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str
     sources = source_directory()
     link = [*exports(), *(_jit_cuda.link_flags() if gpu else ())]
     names = (BINDING, *kernel_sources(), *(_jit_cuda.SOURCES if gpu else ()))
-    cpp_extension().load(
+    torchs = cpp_extension()
+    # torch would take what this process has tried to build before for built, failed or not.
+    torchs.JIT_EXTENSION_VERSIONER.entries.pop(NAMESPACE, None)
+    torchs.load(
         name=NAMESPACE,
         sources=[str(sources / name) for name in names],
         extra_cflags=[*optimise, *FLAGS, *kernel_flags()],

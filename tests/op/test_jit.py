@@ -188,6 +188,28 @@ def test_no_finished_build_and_nothing_can_be_written(
     assert "TORCH_EXTENSIONS_DIR" in last
 
 
+AGAIN = """
+import os, lltm
+path = os.environ["PATH"]
+os.environ["PATH"] = "/nowhere"
+try:
+    lltm.jit.load()
+except ImportError as error:
+    assert "inja" in str(error), error
+else:
+    raise AssertionError("ninja was found")
+os.environ["PATH"] = path
+"""
+
+
+def test_a_process_builds_what_it_has_failed_to_build_before(copy: InstalledCopy) -> None:
+    """As in a notebook, once ninja is there, the disk has room, or after Ctrl-C."""
+    (folder(copy) / jit.LIBRARY).unlink()
+    result = copy.run("-c", AGAIN + LOAD)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert load(copy) == ""
+
+
 def test_a_compiler_that_fails_is_an_import_error(tmp_path: Path) -> None:
     copy = InstalledCopy.make(tmp_path)
     for name in (jit.BINDING, *jit.kernel_sources()):
