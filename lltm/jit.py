@@ -68,9 +68,34 @@ def source_directory() -> Path:
 
 
 def cache_directory() -> Path:
-    """Where torch keeps what it builds: ``TORCH_EXTENSIONS_DIR``, else a folder of the user's."""
+    """Where torch keeps what it builds: ``TORCH_EXTENSIONS_DIR``, else a folder of the user's.
+
+    Raises:
+        ImportError: there is no such folder, or no library can be loaded from it.
+    """
     chosen = os.environ.get("TORCH_EXTENSIONS_DIR")
-    return Path(chosen).absolute() if chosen else Path.home() / ".cache" / "torch_extensions"
+    try:
+        folder = Path(chosen).absolute() if chosen else Path.home() / ".cache" / "torch_extensions"
+    except RuntimeError:
+        raise ImportError(
+            "there is no folder to keep compiled kernels in, for HOME is not set and this user has "
+            "no home directory; name one in TORCH_EXTENSIONS_DIR"
+        ) from None
+    if _is_noexec(folder):
+        raise ImportError(
+            f"no library can be loaded from {folder}, whose file system is mounted noexec; name "
+            f"another folder in TORCH_EXTENSIONS_DIR"
+        )
+    return folder
+
+
+def _is_noexec(folder: Path) -> bool:
+    """Whether the file system of a folder, which may be still to be made, is mounted so."""
+    if sys.platform != "linux":
+        return False
+    while not folder.exists():
+        folder = folder.parent
+    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
 def processor() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from installed_copy import SECONDS, InstalledCopy
-from test_jit import READ_ONLY
+from test_jit import NO_FOLDER, READ_ONLY
 from torch import Tensor
 
 from lltm import _library, cells
@@ -287,3 +287,13 @@ def test_it_says_why_the_compiler_failed(
     assert out == "False False"
     (line,) = [line for line in err.splitlines() if "several times slower" in line]
     assert reason in line
+
+
+@NO_FOLDER
+def test_a_folder_that_no_kernels_can_be_loaded_from_is_named(
+    copy: InstalledCopy, program: str, reason: str
+) -> None:
+    out, err = called(copy, program + CALL)
+    assert out == "False False"
+    (line,) = [line for line in err.splitlines() if "several times slower" in line]
+    assert line.endswith(reason)

@@ -188,6 +188,47 @@ def test_no_finished_build_and_nothing_can_be_written(
     assert "TORCH_EXTENSIONS_DIR" in last
 
 
+NO_HOME = """
+import os, pwd
+def unknown(uid):
+    raise KeyError(uid)
+pwd.getpwuid = unknown
+os.environ.pop("HOME", None)
+del os.environ["TORCH_EXTENSIONS_DIR"]
+"""
+"""A container that runs as a user whom nothing there knows."""
+NOEXEC = """
+import os, types
+os.statvfs = lambda path: types.SimpleNamespace(f_flag=os.ST_NOEXEC)
+"""
+"""A file system that is mounted so, as far as lltm.jit meets it: root alone may mount one."""
+NO_FOLDER = pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (NO_HOME, "this user has no home directory; name one in TORCH_EXTENSIONS_DIR"),
+        pytest.param(
+            NOEXEC,
+            "mounted noexec; name another folder in TORCH_EXTENSIONS_DIR",
+            marks=pytest.mark.skipif(
+                sys.platform != "linux", reason="not run: only Linux says how it is mounted"
+            ),
+        ),
+    ],
+    ids=["no home", "noexec"],
+)
+
+
+@NO_FOLDER
+def test_a_folder_that_no_build_can_be_loaded_from_is_an_import_error(
+    copy: InstalledCopy, program: str, reason: str
+) -> None:
+    result = copy.run("-c", program + "import lltm; lltm.jit.load()")
+    assert result.returncode == 1
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    assert last.endswith(reason)
+
+
 AGAIN = """
 import os, lltm
 path = os.environ["PATH"]
