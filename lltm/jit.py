@@ -257,6 +257,8 @@ def _build_and_load(verbose: bool, optimise: tuple[str, ...]) -> None:
     else:
         try:
             _build(cache, verbose, optimise, gpu)
+        except OSError as error:  # of a write, which does not say where
+            raise OSError(f"{cache.directory}: {error}") from error
         finally:
             lock.release()
     if verbose and without_gpu:

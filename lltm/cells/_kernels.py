@@ -237,26 +237,27 @@ class CellBuild:
             CompileError: a compiler failed or is missing, or there is no folder to write to.
         """
         cache = self.cache
-        library = self.directory / cache.library
-        if cache.is_finished():
-            return library
-        if (reason := _compile.unavailable_reason()) is not None:
-            raise _compile.CompileError(reason)
-        try:
-            lock = jit.acquire(self.directory, "lltm.cells")
-        except OSError as error:
-            raise _compile.CompileError(
-                f"{self.directory} cannot be written ({error}); name another folder in "
-                f"TORCH_EXTENSIONS_DIR"
-            ) from None
+        if not cache.is_finished():
+            if (reason := _compile.unavailable_reason()) is not None:
+                raise _compile.CompileError(reason)
+            try:
+                self._finish(cache)
+            except OSError as error:
+                raise _compile.CompileError(
+                    f"{self.directory} cannot be written ({error}); name another folder in "
+                    f"TORCH_EXTENSIONS_DIR"
+                ) from None
+        return self.directory / cache.library
+
+    def _finish(self, cache: Cache) -> None:
+        lock = jit.acquire(self.directory, "lltm.cells")
         try:
             if not cache.is_finished():  # by whom the lock was held
-                self._compile(library)
+                self._compile(self.directory / cache.library)
                 with contextlib.suppress(OSError):  # a full disk: the next process compiles again
                     cache.note()
         finally:
             lock.release()
-        return library
 
     def _compile(self, library: Path) -> None:
         target = ", ".join(self.images) or "this processor"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from installed_copy import SECONDS, InstalledCopy
-from test_jit import NO_FOLDER, READ_ONLY
+from test_jit import NO_FOLDER, NO_ROOM, READ_ONLY
 from torch import Tensor
 
 from lltm import _library, cells
@@ -297,3 +298,13 @@ def test_a_folder_that_no_kernels_can_be_loaded_from_is_named(
     assert out == "False False"
     (line,) = [line for line in err.splitlines() if "several times slower" in line]
     assert line.endswith(reason)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: Windows limits no file's size")
+@pytest.mark.usefixtures("compiler")
+def test_a_full_disk_is_named(fresh: InstalledCopy) -> None:
+    out, err = called(fresh, NO_ROOM + CALL)
+    assert out == "False False"
+    (line,) = [line for line in err.splitlines() if "several times slower" in line]
+    assert f"than compiled: {fresh.cache}" in line
+    assert line.endswith("File too large); name another folder in TORCH_EXTENSIONS_DIR")

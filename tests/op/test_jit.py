@@ -229,6 +229,24 @@ def test_a_folder_that_no_build_can_be_loaded_from_is_an_import_error(
     assert last.endswith(reason)
 
 
+NO_ROOM = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+"""
+"""A disk that is full: no file may have a byte."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: Windows limits no file's size")
+def test_a_full_disk_is_an_import_error_that_names_it(copy: InstalledCopy, tmp_path: Path) -> None:
+    other = InstalledCopy(copy.site, tmp_path)
+    result = other.run("-c", NO_ROOM + "import lltm; lltm.jit.load()")
+    assert result.returncode == 1
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: lltm.jit.load() could not build for torch")
+    assert str(tmp_path) in last
+    assert "File too large" in last
+
+
 AGAIN = """
 import os, lltm
 path = os.environ["PATH"]
