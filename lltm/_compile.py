@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from types import ModuleType
 
 import torch
 
-from lltm import _library
+from lltm import _jit_watch, _library
 
 STABLE_SINCE = (2, 10)
 """The torch whose stable ABI the libraries are compiled to: they run on it and on newer ones."""
@@ -78,9 +80,10 @@ class Library:
         link = [*compiler(), "-shared", *map(str, objects), "-o", str(linked)]
         link += [f"-L{path}" for path in torchs.library_paths()]
         try:
-            with ThreadPoolExecutor(os.cpu_count()) as workers:
+            # In this order: once one has failed, or at Ctrl-C, nobody waits for the others.
+            with ThreadPoolExecutor(os.cpu_count()) as workers, watched():
                 list(workers.map(_run, commands))
-            _run([*link, "-ltorch_cpu", "-lc10", *self.link_flags])
+                _run([*link, "-ltorch_cpu", "-lc10", *self.link_flags])
             linked.replace(self.path)
         finally:
             for made in (*objects, linked):
@@ -92,6 +95,27 @@ def cpp_extension() -> ModuleType:
     from torch.utils import cpp_extension  # noqa: PLC0415 - slow to import
 
     return cpp_extension
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[None]:
+    """Whatever is started here ends with this process, or when the block is left, at the latest."""
+    if sys.platform != "linux" or not sys.executable:
+        yield
+        return
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    end, hold = os.pipe()
+    command = [sys.executable, "-I", "-S", _jit_watch.__file__, str(end), mark]
+    # A session of its own: the Ctrl-C that ends the build is not meant for it.
+    watch = subprocess.Popen(command, pass_fds=[end], start_new_session=True)
+    os.close(end)
+    os.environ[_jit_watch.VARIABLE] = mark
+    try:
+        yield
+    finally:
+        del os.environ[_jit_watch.VARIABLE]
+        os.close(hold)
+        watch.wait()
 
 
 def _run(command: Sequence[str]) -> None:

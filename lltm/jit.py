@@ -22,14 +22,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lltm import _jit_cuda, _jit_watch, _library, _processor, backends, ops
+from lltm import _jit_cuda, _library, _processor, backends, ops
 from lltm._build import REINSTALL
-from lltm._compile import cpp_extension
+from lltm._compile import cpp_extension, watched
 from lltm._jit_cache import Cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from filelock import FileLock
 
 NAMESPACE = "lltm_jit"
@@ -164,27 +162,6 @@ def _remove_stale_lock(directory: Path) -> None:
     if hasattr(cpp_extension(), "FileBaton") and stale.exists():
         _say(f"removing {stale}, a stale lock of a build that was killed")
         stale.unlink()
-
-
-@contextlib.contextmanager
-def watched() -> Iterator[None]:
-    """Whatever is started here ends with this process, or when the block is left, at the latest."""
-    if sys.platform != "linux" or not sys.executable:
-        yield
-        return
-    mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    end, hold = os.pipe()
-    command = [sys.executable, "-I", "-S", _jit_watch.__file__, str(end), mark]
-    # A session of its own: the Ctrl-C that ends the build is not meant for it.
-    watch = subprocess.Popen(command, pass_fds=[end], start_new_session=True)
-    os.close(end)
-    os.environ[_jit_watch.VARIABLE] = mark
-    try:
-        yield
-    finally:
-        del os.environ[_jit_watch.VARIABLE]
-        os.close(hold)
-        watch.wait()
 
 
 def _compile(directory: Path, verbose: bool, optimise: tuple[str, ...], gpu: str | None) -> None:

@@ -268,11 +268,10 @@ class CellBuild:
         header.write_text(self.made.text, encoding="utf-8")
         flags = functor_flags(self.made, header)
         try:
-            with jit.watched():
-                if self.images:
-                    _cuda.compile_library(library, flags, self.images, jit.exports())
-                else:
-                    _compile_for_processor(library, flags)
+            if self.images:
+                _cuda.compile_library(library, flags, self.images, jit.exports())
+            else:
+                _compile_for_processor(library, flags)
         except _compile.CompileError as error:
             raise _compile.CompileError(_kept(self.directory, error)) from None
         _report(f"{self.title} is ready after {time.perf_counter() - start:.1f} s")

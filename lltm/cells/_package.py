@@ -247,10 +247,9 @@ class Package:
             *(f"-ffile-prefix-map={folder}={name}" for folder, name in maps.items()),
         ]
         link = [*jit.exports(), *(LINUX_LINK_FLAGS if sys.platform.startswith("linux") else ())]
-        with jit.watched():
-            if cuda_library is not None:
-                _cuda.compile_library(cuda_library, flags, self.images, link)
-            _compile.Library(library, [csrc / name for name in SOURCES], flags, link).compile()
+        if cuda_library is not None:
+            _cuda.compile_library(cuda_library, flags, self.images, link)
+        _compile.Library(library, [csrc / name for name in SOURCES], flags, link).compile()
 
 
 def _write_wheel(package: Package, out: Path, libraries: Sequence[Path]) -> Path:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -308,3 +310,40 @@ def test_a_full_disk_is_named(fresh: InstalledCopy) -> None:
     (line,) = [line for line in err.splitlines() if "several times slower" in line]
     assert f"than compiled: {fresh.cache}" in line
     assert line.endswith("File too large); name another folder in TORCH_EXTENSIONS_DIR")
+
+
+HANGING = """
+import os, signal
+os.environ["CXX"] = {compiler!r}
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+HANGS = """#!/bin/sh
+for word; do test "$previous" = -o && echo half > "$word"; previous=$word; done
+case " $* " in *"WHERE"*) : > "${0%c++}begun"; exec sleep 600;; esac
+"""
+
+
+@pytest.fixture
+def hanging(
+    request: pytest.FixtureRequest, fresh: InstalledCopy, tmp_path: Path
+) -> Iterator[subprocess.Popen[str]]:
+    """A process whose compiler, which is in tmp_path, hangs with this argument, half done."""
+    compiler = script(tmp_path / "c++", HANGS.replace("WHERE", request.param))
+    process = fresh.start("-c", HANGING.format(compiler=str(compiler)) + CALL)
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: processes are found in /proc")
+@pytest.mark.parametrize("hanging", [" -c "], indirect=True)
+def test_an_interrupt_of_python_alone_ends_a_compiler_that_hangs(
+    hanging: subprocess.Popen[str],
+) -> None:
+    """As a debugger or a notebook sends it; that of a terminal reaches the compiler, too."""
+    hanging.send_signal(signal.SIGINT)
+    _, err = hanging.communicate(timeout=60)
+    assert err.rstrip().endswith("KeyboardInterrupt")
