@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,8 @@ FLAGS = (
 )
 LINKER_SUMMARY = re.compile(r"ld returned|linker command failed")
 """In the line that a compiler adds to the linker's own reason."""
+MARKING = threading.Lock()
+"""Held while the mark of a build is in the environment, where all that it starts gets it from."""
 
 
 class CompileError(RuntimeError):
@@ -103,19 +106,20 @@ def watched() -> Iterator[None]:
     if sys.platform != "linux" or not sys.executable:
         yield
         return
-    mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    end, hold = os.pipe()
-    command = [sys.executable, "-I", "-S", _jit_watch.__file__, str(end), mark]
-    # A session of its own: the Ctrl-C that ends the build is not meant for it.
-    watch = subprocess.Popen(command, pass_fds=[end], start_new_session=True)
-    os.close(end)
-    os.environ[_jit_watch.VARIABLE] = mark
-    try:
-        yield
-    finally:
-        del os.environ[_jit_watch.VARIABLE]
-        os.close(hold)
-        watch.wait()
+    with MARKING:
+        mark = f"{os.getpid()}-{time.monotonic_ns()}"
+        end, hold = os.pipe()
+        command = [sys.executable, "-I", "-S", _jit_watch.__file__, str(end), mark]
+        # A session of its own: the Ctrl-C that ends the build is not meant for it.
+        watch = subprocess.Popen(command, pass_fds=[end], start_new_session=True)
+        os.close(end)
+        os.environ[_jit_watch.VARIABLE] = mark
+        try:
+            yield
+        finally:
+            del os.environ[_jit_watch.VARIABLE]
+            os.close(hold)
+            watch.wait()
 
 
 def _run(command: Sequence[str]) -> None:

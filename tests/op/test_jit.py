@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -399,6 +400,17 @@ def test_no_compiler_outlives_a_build_that_is_ended(name: str, tmp_path: Path) -
     while runs(compiler):
         assert time.monotonic() < end, "it lives on for 5 s"
         time.sleep(0.05)
+
+
+def test_two_threads_may_build() -> None:
+    """A kernel of a cell and the native binding: neither ends what the other has started."""
+
+    def build(_: int) -> int:
+        with jit.watched():
+            return subprocess.run(["sleep", "0.3"], check=False).returncode
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(build, range(2))) == [0, 0]
 
 
 def runs(pid: int) -> bool:
