@@ -79,7 +79,7 @@ class Library:
             [*(self.nvcc if source.suffix == ".cu" else host), "-c", str(source), "-o", str(made)]
             for source, made in zip(self.sources, objects, strict=True)
         ]
-        linked = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        linked = self.path.with_name(f"{self.path.name}.new")
         link = [*compiler(), "-shared", *map(str, objects), "-o", str(linked)]
         link += [f"-L{path}" for path in torchs.library_paths()]
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -61,7 +60,7 @@ class Cache:
                 "files": {path.name: asdict(Recorded.of(path)) for path in files},
             }
         )
-        written = self.record.with_suffix(f".{os.getpid()}")
+        written = self.record.with_suffix(".new")
         written.write_text(text, encoding="utf-8")
         written.replace(self.record)
 

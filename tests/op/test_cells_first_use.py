@@ -347,3 +347,16 @@ def test_an_interrupt_of_python_alone_ends_a_compiler_that_hangs(
     hanging.send_signal(signal.SIGINT)
     _, err = hanging.communicate(timeout=60)
     assert err.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("hanging", [" -shared "], indirect=True)
+def test_the_next_build_removes_what_a_killed_one_left(
+    hanging: subprocess.Popen[str], fresh: InstalledCopy, tmp_path: Path
+) -> None:
+    hanging.kill()
+    hanging.communicate()
+    (build,) = fresh.cache.iterdir()
+    assert [path for path in build.iterdir() if path.read_bytes() == b"half\n"]
+    compiler = script(tmp_path / "c++", "#!/bin/sh\nexit 1\n")
+    called(fresh, CXX=str(compiler))
+    assert not [path for path in build.iterdir() if path.read_bytes() == b"half\n"]
