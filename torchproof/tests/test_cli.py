@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from torchproof import cli
+from torchproof import cli, config
 
 if TYPE_CHECKING:
     pass
@@ -83,3 +84,30 @@ def test_crossload_without_a_project_installs_no_torch(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert (done.stdout + done.stderr).startswith(f"error: no matrix.toml in {tmp_path} or above")
     assert [*tmp_path.iterdir()] == []
+
+
+NO_HOME = """
+import os, pwd, sys
+def unknown(uid):
+    raise KeyError(uid)
+pwd.getpwuid = unknown
+os.environ.pop("HOME", None)
+from torchproof import cli
+sys.exit(cli.main(["list"]))
+"""
+"""A container that runs as a user whom nothing there knows."""
+
+
+@pytest.mark.parametrize("cache", ["", "cache"])
+def test_a_user_without_a_home_directory_is_one_sentence(cache: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_HOME],
+        cwd=config.ROOT,
+        env={**os.environ, "XDG_CACHE_HOME": cache},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    out = " ".join((done.stdout + done.stderr).split())
+    assert out.startswith("error: HOME is not set, and this user has no home directory: set HOME")

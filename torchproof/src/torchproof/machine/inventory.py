@@ -15,6 +15,7 @@ import findpython
 from findpython.providers.path import PathProvider
 
 from torchproof.config import HOME, HOST, number, series
+from torchproof.errors import TorchproofError
 from torchproof.machine import processor
 from torchproof.machine.processor import Processor
 
@@ -153,8 +154,23 @@ def interpreters_folder() -> Path:
 
 def cache_folder() -> Path:
     """Where the tool keeps what it fetches for the user."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache"
     return Path(cache) / "torchproof"
+
+
+def home_folder() -> Path:
+    """The user's own.
+
+    Raises:
+        TorchproofError: they have none.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise TorchproofError(
+            "HOME is not set, and this user has no home directory: set HOME to a folder that they "
+            "may write"
+        ) from None
 
 
 def find_program(name: str) -> str | None:
@@ -238,6 +254,7 @@ def this_platform() -> str:
 
 def this_machine() -> Machine:
     """Look around; what takes time is that each program is started and asked."""
+    home_folder()  # where findpython looks, whatever XDG_CACHE_HOME says
     with ThreadPoolExecutor() as pool:
         pythons, compilers = pool.submit(find_pythons), pool.submit(find_compilers)
         default, nvcc = default_compiler(), find_nvcc()
