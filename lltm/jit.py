@@ -13,6 +13,7 @@ import hashlib
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -211,11 +212,24 @@ def _load_finished(cache: Cache, error: OSError) -> None:
     torch.ops.load_library(cache.directory / cache.library)
 
 
+def _check_compiler() -> None:
+    """CXX names a program that is there; torch takes one with arguments up to 2.12."""
+    named = os.environ.get("CXX", "c++")
+    whole = _library.release(torch.__version__) >= (2, 13)
+    if shutil.which(named if whole else named.partition(" ")[0]) is None:
+        raise RuntimeError(
+            f"there is no C++ compiler {named!r}; install one, such as with `apt install g++`, or "
+            f"name one in CXX: one program, without arguments"
+        )
+
+
 def _build(cache: Cache, verbose: bool, optimise: tuple[str, ...], gpu: str | None) -> None:
     """Compile what changed, and load it; the folder's lock is held."""
     _remove_stale_lock(cache.directory)
     if damaged := cache.remove_damaged():
         _say(f"building {', '.join(damaged)} again: damaged since they were built")
+    if sys.platform != "win32" and not cache.is_finished():
+        _check_compiler()
     with watched():
         _compile(cache.directory, verbose, optimise, gpu)
     with contextlib.suppress(OSError):  # a full disk: the next call will link again

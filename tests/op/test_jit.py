@@ -249,9 +249,12 @@ def test_a_full_disk_is_an_import_error_that_names_it(copy: InstalledCopy, tmp_p
 
 
 AGAIN = """
-import os, lltm
+import os, shutil, lltm
 path = os.environ["PATH"]
-os.environ["PATH"] = "/nowhere"
+os.mkdir("compiler alone")
+compiler = shutil.which(os.environ.get("CXX", "c++"))
+os.symlink(compiler, os.path.join("compiler alone", os.path.basename(compiler)))
+os.environ["PATH"] = os.path.abspath("compiler alone")
 try:
     lltm.jit.load()
 except ImportError as error:
@@ -290,6 +293,19 @@ def test_a_compiler_that_cannot_start_is_an_import_error(tmp_path: Path) -> None
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: lltm.jit.load() could not build for torch")
     assert str(compiler) in last
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: torch finds Windows' compiler itself")
+@pytest.mark.parametrize("named", ["no-such-compiler", "no-such-wrapper c++", ""])
+def test_a_compiler_that_is_not_there_is_named(
+    copy: InstalledCopy, tmp_path: Path, named: str
+) -> None:
+    other = InstalledCopy(copy.site, tmp_path)
+    result = other.run("-c", "import lltm; lltm.jit.load()", CXX=named)
+    assert result.returncode == 1
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: lltm.jit.load() could not build for torch")
+    assert f"there is no C++ compiler {named!r}; install one" in last
 
 
 # The CUDA half --------------------------------------------------------------------------------
