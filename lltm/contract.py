@@ -1,6 +1,6 @@
 """Shapes, dtypes and order of the ops' arguments, checked where no kernel sees the data.
 
-The kernels check the same contract in ``csrc/contract.h``; this twin serves the fake (meta)
+The kernels check the same contract in ``csrc/checks.h``; this twin serves the fake (meta)
 implementations and the reference backend. Each check names the argument, what was expected and
 what came.
 """

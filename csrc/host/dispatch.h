@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "../contract.h"
+#include "../checks.h"
 #include "../cpu/types.h"
 #include "passes.h"
 
@@ -50,13 +50,19 @@ std::optional<Tensor> contiguous_or_none(const std::optional<Tensor>& tensor) {
 }
 
 template <class Api, class Tensor>
+std::optional<Tensor> contiguous_or_none(const Tensor* tensor) {
+  if (!tensor) return std::nullopt;
+  return Api::contiguous(*tensor);
+}
+
+template <class Api, class Tensor>
 std::optional<Tensor> empty_if(bool wanted, const Tensor& like,
                                std::initializer_list<int64_t> sizes) {
   if (!wanted) return std::nullopt;
   return Api::empty(like, sizes);
 }
 
-// [3S] or [1, 3S]: the shape of the bias that came.
+// [PS] or [1, PS]: the shape of the bias that came.
 template <class Api, class Tensor>
 std::optional<Tensor> empty_like_if(bool wanted, const std::optional<Tensor>& like) {
   if (!wanted) return std::nullopt;
@@ -105,15 +111,6 @@ struct GradientTensors {
             or_nothing(fifth)};
   }
 };
-
-// bool[5] comes as a std::vector or a std::array: Api::Needs.
-template <class Needs>
-void check_needs(const char* op, const Needs& needs, bool has_bias) {
-  STD_TORCH_CHECK(needs.size() == kArguments, "lltm::", op, ": needs_input_grad must have ",
-                  static_cast<int>(kArguments), " entries, got ", needs.size());
-  STD_TORCH_CHECK(has_bias || !needs[kBias], "lltm::", op,
-                  ": needs_input_grad asks for the gradient of bias, which is None");
-}
 
 }  // namespace LLTM_CELL
 }  // namespace lltm

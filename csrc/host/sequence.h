@@ -1,126 +1,133 @@
-// All steps of the LLTM on the tensors of any device: check, allocate, and what the device makes of
-// them (CpuDevice, CudaDevice).
+// All steps of a cell on the tensors of any device: allocate, and what the device makes of them
+// (CpuDevice, CudaDevice). The arguments have been checked.
 #pragma once
 
 #include <optional>
-#include <tuple>
 
 #include "../contract.h"
 #include "dispatch.h"
 #include "passes.h"
+#include "state_tensors.h"
 
 namespace lltm {
 inline namespace LLTM_CELL {
 
-template <class Tensor>
+// What forward and backward read, contiguous.
+template <class Api, class Tensor = typename Api::Tensor>
+struct SequenceTensors {
+  Tensor weights;
+  std::optional<Tensor> bias, reset, input_weights;
+  StateTensors<Api> states, reset_state;
+
+  explicit SequenceTensors(const Arguments<Tensor>& args)
+      : weights(Api::contiguous(args.weights)),
+        bias(contiguous_or_none<Api>(args.bias)),
+        reset(contiguous_or_none<Api>(args.reset)),
+        input_weights(contiguous_or_none<Api>(args.input_weights)),
+        states(args.states),
+        reset_state(args.reset_state) {}
+
+  template <class T>
+  SequenceWeights<T> sequence_weights(const CellSizes& sizes) const {
+    const T* data = Api::template data<T>(weights);
+    if (!input_weights) return {data, sizes};
+    return {data, Api::template data<T>(*input_weights), sizes};
+  }
+
+  template <class T>
+  Resets<T> resets(int64_t plane) const {
+    Resets<T> resets;
+    resets.rows = data_or_null<Api, bool>(reset);
+    reset_state.read_into(resets.state, plane);
+    return resets;
+  }
+};
+
+template <class Api, class Tensor = typename Api::Tensor>
 struct SequenceResult {
   Tensor output;
-  Tensor h_n;
-  Tensor c_n;
-  // For backward; absent where there will be none.
-  std::optional<Tensor> cells;
-  std::optional<Tensor> gates;
+  StateTensors<Api> last;
+  // For backward, all states but h and what the cell saves; absent where there will be none.
+  std::optional<Tensor> states, saved;
 };
 
 template <class Device, class Tensor = TensorOf<Device>>
-SequenceResult<Tensor> sequence_compute(const char* op, const Tensor& input_,
-                                        const Tensor& weights_, const std::optional<Tensor>& bias_,
-                                        const Tensor& h0_, const Tensor& c0_, double alpha,
-                                        bool save) {
+SequenceResult<typename Device::Api> sequence_compute(const Arguments<Tensor>& arguments,
+                                                      const SequenceSizes& sizes,
+                                                      const Scalars& scalars, bool save) {
   using Api = typename Device::Api;
-  const SequenceSizes sizes = check_sequence<Api>(op, input_, weights_, bias_, h0_, c0_, alpha);
   const int64_t steps = sizes.steps, batch = sizes.cell.batch, state = sizes.cell.state;
-  const Device device(input_);
-  const Tensor input = Api::contiguous(input_), weights = Api::contiguous(weights_),
-               h0 = Api::contiguous(h0_), c0 = Api::contiguous(c0_);
-  const auto bias = contiguous_or_none<Api>(bias_);
-  SequenceResult<Tensor> result{Api::empty(input, {steps, batch, state}),
-                                Api::empty(input, {batch, state}),
-                                Api::empty(input, {batch, state}), std::nullopt, std::nullopt};
+  const Device device(arguments.input);
+  const Tensor input = Api::contiguous(arguments.input);
+  const SequenceTensors<Api> of(arguments);
+  SequenceResult<Api> result{Api::empty(input, {steps, batch, state}),
+                             {input, sizes.cell, arguments.states, AllStates()},
+                             std::nullopt,
+                             std::nullopt};
   if (save) {
-    result.cells = Api::empty(input, {steps, batch, state});
-    result.gates = Api::empty(input, {steps, batch, Cell::kSaved * state});
+    result.states = arguments.states.is_stacked
+                        ? Api::empty(input, {steps, Cell::kStates - 1, batch, state})
+                        : Api::empty(input, {steps, batch, state});
+    result.saved = Api::empty(input, {steps, batch, Cell::kSaved * state});
   }
-  if (batch * state == 0) return result;
+  const int64_t plane = batch * state;
+  if (plane == 0) return result;
   dispatch(input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    SequenceForward<T> args{sizes, {alpha}};
+    SequenceForward<T> args{sizes, scalars};
     args.input = Api::template data<T>(input);
-    args.weights = {Api::template data<T>(weights), sizes.cell};
-    args.bias = data_or_null<Api, T>(bias);
-    args.first[0] = Api::template data<T>(h0);
-    args.first[1] = Api::template data<T>(c0);
+    args.weights = of.template sequence_weights<T>(sizes.cell);
+    args.bias = data_or_null<Api, T>(of.bias);
+    of.states.read_into(args.first, plane);
+    args.resets = of.template resets<T>(plane);
     args.output = Api::template mutable_data<T>(result.output);
-    args.last[0] = Api::template mutable_data<T>(result.h_n);
-    args.last[1] = Api::template mutable_data<T>(result.c_n);
-    args.states = mutable_data_or_null<Api, T>(result.cells);
-    args.saved = mutable_data_or_null<Api, T>(result.gates);
+    result.last.write_into(args.last, plane);
+    args.states = mutable_data_or_null<Api, T>(result.states);
+    args.saved = mutable_data_or_null<Api, T>(result.saved);
     device.run(args, input);
   });
   return result;
 }
 
-template <class Device, class Tensor = TensorOf<Device>>
-std::tuple<Tensor, Tensor, Tensor> sequence_op(const Tensor& input, const Tensor& weights,
-                                               const std::optional<Tensor>& bias, const Tensor& h0,
-                                               const Tensor& c0, double alpha) {
-  auto r = sequence_compute<Device>("sequence", input, weights, bias, h0, c0, alpha, false);
-  return {r.output, r.h_n, r.c_n};
-}
+// The gradients that are wanted of a sequence.
+template <class Api, class Tensor = typename Api::Tensor>
+struct SequenceGradients {
+  GradientTensors<Api> parameters;
+  StateTensors<Api> first, reset_state;
+};
 
 template <class Device, class Tensor = TensorOf<Device>>
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sequence_forward_op(
-    const Tensor& input, const Tensor& weights, const std::optional<Tensor>& bias, const Tensor& h0,
-    const Tensor& c0, double alpha) {
-  auto r = sequence_compute<Device>("sequence_forward", input, weights, bias, h0, c0, alpha, true);
-  return {r.output, r.h_n, r.c_n, *r.cells, *r.gates};
-}
-
-template <class Device, class Tensor = TensorOf<Device>>
-Gradients<Tensor> sequence_backward_op(const std::optional<Tensor>& grad_output_,
-                                       const std::optional<Tensor>& grad_h_n_,
-                                       const std::optional<Tensor>& grad_c_n_, const Tensor& input_,
-                                       const Tensor& weights_, const std::optional<Tensor>& bias,
-                                       const Tensor& h0_, const Tensor& c0_, const Tensor& output_,
-                                       const Tensor& cells_, const Tensor& gates_, double alpha,
-                                       const typename Device::Api::Needs& needs) {
+void sequence_gradients(const Arguments<Tensor>& arguments,
+                        const BackwardArguments<Tensor>& backward, const SequenceSizes& sizes,
+                        const Scalars& scalars,
+                        const SequenceGradients<typename Device::Api>& gradients) {
   using Api = typename Device::Api;
-  const SequenceSizes sizes =
-      check_sequence_backward<Api>(grad_output_, grad_h_n_, grad_c_n_, input_, weights_, bias, h0_,
-                                   c0_, output_, cells_, gates_, alpha);
-  const int64_t batch = sizes.cell.batch, state = sizes.cell.state;
-  check_needs("sequence_backward", needs, bias.has_value());
-  const Device device(input_);
-  const Tensor weights = Api::contiguous(weights_), h0 = Api::contiguous(h0_),
-               c0 = Api::contiguous(c0_), output = Api::contiguous(output_),
-               cells = Api::contiguous(cells_), gates = Api::contiguous(gates_);
-  const auto grad_output = contiguous_or_none<Api>(grad_output_),
-             grad_h_n = contiguous_or_none<Api>(grad_h_n_),
-             grad_c_n = contiguous_or_none<Api>(grad_c_n_);
-  const auto input = contiguous_if<Api>(needs[kWeights], input_);
-  const GradientTensors<Api> d(needs, input_, sizes.cell, bias,
-                               {sizes.steps, batch, sizes.cell.features});
-  const auto d_h0 = empty_if<Api>(needs[kOldH], input_, {batch, state});
-  const auto d_c0 = empty_if<Api>(needs[kOldCell], input_, {batch, state});
-  dispatch(input_.scalar_type(), [&](auto zero) {
+  const int64_t plane = sizes.cell.batch * sizes.cell.state;
+  const Device device(arguments.input);
+  const SequenceTensors<Api> of(arguments);
+  const auto input = contiguous_if<Api>(gradients.parameters.weights.has_value(), arguments.input);
+  const Tensor output = Api::contiguous(*backward.output),
+               states = Api::contiguous(*backward.states.tensor),
+               saved = Api::contiguous(*backward.saved.tensor);
+  const auto grad_output = contiguous_or_none<Api>(backward.grad_output);
+  const StateTensors<Api> grad_last(backward.grad_last);
+  dispatch(arguments.input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    SequenceBackward<T> args{sizes, {alpha}};
+    SequenceBackward<T> args{sizes, scalars};
     args.input = data_or_null<Api, T>(input);
-    args.weights = Api::template data<T>(weights);
-    args.first[0] = Api::template data<T>(h0);
-    args.first[1] = Api::template data<T>(c0);
+    args.weights = Api::template data<T>(of.weights);
+    of.states.read_into(args.first, plane);
+    args.resets = of.template resets<T>(plane);
     args.output = Api::template data<T>(output);
-    args.states = Api::template data<T>(cells);
-    args.saved = Api::template data<T>(gates);
+    args.states = Api::template data<T>(states);
+    args.saved = Api::template data<T>(saved);
     args.grad_output = data_or_null<Api, T>(grad_output);
-    args.grad_last[0] = data_or_null<Api, T>(grad_h_n);
-    args.grad_last[1] = data_or_null<Api, T>(grad_c_n);
-    args.d = d.template data<T>();
-    args.d_first[0] = mutable_data_or_null<Api, T>(d_h0);
-    args.d_first[1] = mutable_data_or_null<Api, T>(d_c0);
-    device.run(args, input_);
+    grad_last.read_into(args.grad_last, plane);
+    args.d = gradients.parameters.template data<T>();
+    gradients.first.write_into(args.d_first, plane);
+    gradients.reset_state.write_into(args.d_reset_state, plane);
+    device.run(args, arguments.input);
   });
-  return d.with(input_, d_h0, d_c0);
 }
 
 }  // namespace LLTM_CELL

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "../contract.h"
+#include "../lltm_arguments.h"
 #include "dispatch.h"
 #include "parallel.h"
 #include "stream_tiles.h"
@@ -35,7 +35,7 @@ void pack_share(const cpu::Pack<T>& args) {
 // [3S, S + F] -> the state's share packed, then the input's; in the compute type
 template <class Api, class Tensor = typename Api::Tensor>
 Tensor pack_cpu(const Tensor& weights_) {
-  const CellSizes sizes = check_weights("pack", weights_);
+  const CellSizes sizes = check_packable("pack", weights_);
   const Tensor weights = Api::contiguous(weights_);
   const int64_t state = sizes.state, features = sizes.features, width = state + features;
   std::optional<Tensor> result;

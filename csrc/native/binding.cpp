@@ -13,9 +13,9 @@
 
 #include "../contract.h"
 #include "../cpu/kernels.h"
-#include "../host/cell_ops.h"
 #include "../host/cpu_device.h"
-#include "../host/sequence.h"
+#include "../host/lltm_sequence.h"
+#include "../host/lltm_step.h"
 #include "../host/stream.h"
 #include "api.h"
 #include "autograd.h"

@@ -15,7 +15,7 @@
 #include <tuple>
 #include <vector>
 
-#include "../contract.h"
+#include "../lltm_arguments.h"
 #include "api.h"
 
 namespace lltm::native {
@@ -28,7 +28,7 @@ inline std::optional<at::Tensor> flat(const std::optional<at::Tensor>& bias) {
 // z [B, 3S] -> (new_h, new_cell), [B, S] each
 inline std::tuple<at::Tensor, at::Tensor> gates(const at::Tensor& z, const at::Tensor& old_cell,
                                                 double alpha) {
-  const auto chunks = z.chunk(3, /*dim=*/1);
+  const auto chunks = z.chunk(lltm::Cell::kGates, /*dim=*/1);
   const auto input_gate = at::sigmoid(chunks[0]);
   const auto output_gate = at::sigmoid(chunks[1]);
   const auto candidate_cell = at::elu(chunks[2], alpha);
@@ -59,7 +59,7 @@ inline std::tuple<at::Tensor, at::Tensor> cell_aten(const at::Tensor& input,
                                                     const at::Tensor& old_cell, double alpha) {
   check_dense("cell_aten", {"input", "weights", "bias", "old_h", "old_cell"},
               {input, weights, bias.value_or(at::Tensor()), old_h, old_cell});
-  check_cell<Api>("cell_aten", input, weights, bias, old_h, old_cell, alpha);
+  check_lltm<Api>("cell_aten", cell_arguments(input, weights, bias, old_h, old_cell), alpha);
   const auto x = at::cat({old_h, input}, /*dim=*/1);
   return gates(at::linear(x, weights, flat(bias)), old_cell, alpha);
 }
@@ -69,7 +69,8 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> sequence_aten(
     const at::Tensor& h0, const at::Tensor& c0, double alpha) {
   check_dense("sequence_aten", {"input", "weights", "bias", "h0", "c0"},
               {input, weights, bias.value_or(at::Tensor()), h0, c0});
-  const auto sizes = check_sequence<Api>("sequence_aten", input, weights, bias, h0, c0, alpha);
+  const auto sizes =
+      check_lltm<Api>("sequence_aten", sequence_arguments(input, weights, bias, h0, c0), alpha);
   const int64_t state = sizes.cell.state;
   const auto projected =
       at::linear(input, weights.narrow(1, state, sizes.cell.features), flat(bias));

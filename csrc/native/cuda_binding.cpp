@@ -3,9 +3,9 @@
 #include <torch/library.h>
 
 #include "../contract.h"
-#include "../host/cell_ops.h"
 #include "../host/cuda_device.h"
-#include "../host/sequence.h"
+#include "../host/lltm_sequence.h"
+#include "../host/lltm_step.h"
 #include "cuda_api.h"
 #include "namespace.h"
 

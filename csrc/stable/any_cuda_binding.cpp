@@ -1,7 +1,7 @@
 // The CUDA kernels of the cell that LLTM_CELL names, for the ops of any_binding.cpp.
 #include <torch/csrc/stable/library.h>
 
-#include "../cell_contract.h"
+#include "../contract.h"
 #include "../host/any_sequence.h"
 #include "../host/cuda_device.h"
 #include "cuda_api.h"

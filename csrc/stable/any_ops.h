@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "../cell_contract.h"
+#include "../contract.h"
 #include "../cpu/kernels.h"
 #include "../host/any_sequence.h"
 #include "../host/cpu_device.h"

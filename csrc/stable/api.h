@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "../contract.h"
+#include "../checks.h"
 #include "../cpu/types.h"
 #include "../host/matrix.h"
 

@@ -25,7 +25,7 @@ Step = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], tuple[Te
 
 @dataclass(frozen=True)
 class AnyCell:
-    """A cell, as the ops of csrc/cell_contract.h know it.
+    """A cell, as the ops of csrc/contract.h know it.
 
     Attributes:
         name: of the file in cell_functors, where the functor is written by hand.

@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/library.h>
 
-#include "csrc/cell_contract.h"
+#include "csrc/contract.h"
 #include "csrc/host/any_sequence.h"
 #include "csrc/host/cuda_device.h"
 #include "shim_api.h"
