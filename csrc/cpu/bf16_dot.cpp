@@ -116,6 +116,12 @@ LLTM_DOT_TARGET void multiply_rows(const Product& of, const BFloat16* a, float* 
   }
   const BFloat16* b = of.b;
   for (int64_t k = 0; k < of.depth; ++k, a += of.a_depth, b += of.b_depth) {
+    if (of.fetches_a) {
+#pragma GCC unroll 8
+      for (int row = 0; row < Rows; ++row) {
+        __builtin_prefetch(a + (row + Rows) * of.a_row_stride);
+      }
+    }
     const int64_t pairs = kUnrolled > 1 || k + 1 < of.depth ? kRows : of.last_pairs;
     for (int64_t first = 0; first < pairs; first += kUnrolled) {
 #pragma GCC unroll 16

@@ -45,6 +45,9 @@ struct Product {
   float* c;
   int64_t c_row_stride;
   bool add;
+  // Whether the rows of a below these are read next, and lie in no cache yet; in one piece of
+  // memory, like the tiles of a matrix that is read where it is.
+  bool fetches_a = false;
 };
 
 // c[row][column] = the dot product of a row of x and a row of w, of any depth.

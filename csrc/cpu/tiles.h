@@ -206,7 +206,8 @@ struct TiledBlock {
         Engine::multiply({at_most(bf16::kMaxRows, row_lanes - i), static_cast<int>(count),
                           a.from(i).data, a.row_stride, a.tile, a.depth, b + j * lane_tile,
                           lane_tile, bf16::kElements, tiles, last_pairs,
-                          sums + i * kTiledBlock + j * bf16::kRows, kTiledBlock, add});
+                          sums + i * kTiledBlock + j * bf16::kRows, kTiledBlock, add,
+                          part == 0 && a.depth == bf16::kDepth});
       }
     }
   }
