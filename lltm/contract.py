@@ -20,7 +20,8 @@ from torch import Tensor
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
-_PACKAGE = f"{Path(__file__).parent}{os.sep}"
+LIBRARIES = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
+"""The folders of torch and of this package, whose lines are never the user's."""
 
 FLOAT32_MAX = torch.finfo(torch.float32).max
 CELL_TENSORS = ("input", "weights", "bias", "old_h", "old_cell")
@@ -83,14 +84,14 @@ def check_dropout(dropout: float, num_layers: int) -> None:
     if dropout and num_layers == 1:
         warnings.warn(
             f"dropout={dropout} has no effect with num_layers=1: it is applied between layers",
-            stacklevel=_users_level(),
+            stacklevel=users_level(),
         )
 
 
-def _users_level() -> int:
-    """The ``stacklevel`` of a warning at the line outside this package, however far up it is."""
+def users_level() -> int:
+    """The ``stacklevel`` of a warning at the user's line, however far up it is."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith(LIBRARIES) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
     return level
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from lltm import _compile, _jit_cuda, _library, jit
+from lltm import _compile, _jit_cuda, _library, contract, jit
 from lltm._jit_cache import Cache, hash_of_sources
 from lltm._version import __version__
 from lltm.cells import _cuda
@@ -191,7 +191,7 @@ def _warn(definition: Definition, where: str, reason: str) -> None:
             f"lltm.cells computes {definition.name} step by step in PyTorch{where}, several times "
             f"slower than compiled: {reason}",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=contract.users_level(),
         )
 
 

@@ -190,6 +190,7 @@ def test_without_a_compiler_the_reference_runs_after_one_warning(copy: Installed
     out, err = called(copy, two, CXX="no-such-compiler")
     assert out == "False False"
     assert err.count("lltm.cells computes") == 1
+    assert "<string>:8: RuntimeWarning: lltm.cells computes rnn_tanh step by step" in err
     if unavailable_reason() is None:
         assert "there is no C++ compiler (no-such-compiler); install one, such as with" in err
 
