@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numbers
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -25,8 +25,7 @@ OUTSIDE = (
     "what is learnt for each unit a state that the step returns as it is"
 )
 _SHAPES = {torch.Size([ELEMENTS]), torch.Size([])}
-# Whole folders: torchvision is beside torch.
-_OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
+_NOT_THE_USERS = (*contract.LIBRARIES, threading.__file__)  # the last is below all that traces
 _BRANCHES = (
     "takes the value of a tensor ({name}), so that another value could take another path; choose "
     "between two results with torch.where"
@@ -57,12 +56,22 @@ _REFUSED = {
 """What torch would report in other words."""
 
 
-def users_line() -> str:
-    """``file:line`` of the user's code that is running, outside torch and this package."""
-    frame = sys._getframe()
-    while frame.f_code.co_filename.startswith(_OURS) and frame.f_back is not None:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+def users_line() -> str | None:
+    """``file:line`` of the user's code that is running, if any is."""
+    return _innermost(traceback.walk_stack(sys._getframe()))
+
+
+def users_line_of(error: BaseException) -> str | None:
+    """``file:line`` of the user's code that raised an error, or called what did."""
+    return _innermost(reversed([*traceback.walk_tb(error.__traceback__)]))
+
+
+def _innermost(frames: Iterable[tuple[FrameType, int]]) -> str | None:
+    """The first line outside torch and this package."""
+    for frame, line in frames:
+        if not frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+            return f"{frame.f_code.co_filename}:{line}"
+    return None
 
 
 def allowed() -> str:
@@ -73,6 +82,11 @@ def allowed() -> str:
 def _refusal(problem: str) -> StepError:
     """With the user's line, and what can be used."""
     return StepError(f"{users_line()}: the step {problem}. {allowed()}")
+
+
+def takes_value(name: str) -> StepError:
+    """For what would branch on a value of a tensor, or compute with it."""
+    return _refusal(_BRANCHES.format(name=name))
 
 
 class _Functions(TorchFunctionMode):
@@ -111,27 +125,26 @@ class _Operations(TorchDispatchMode):
                 f"uses {name}, which gives a tensor of another shape than the state's, "
                 f"{[list(shape) for shape in shapes]}; a step is elementwise"
             )
-        _check_use(operation, args, kwargs or {}, result)
+        _check_kinds(operation, args, result)
         return result
 
 
-def _check_use(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-    """Raise StepError for what an operation's entry refuses, which no trace has the line of."""
+def _check_kinds(operation: Any, args: Sequence[Any], result: Any) -> None:
+    """Raise StepError for another dtype, with a line that is lost where a new state has it."""
     if operation in _operations.ALIASES:
         return
-    given = (*args, *kwargs.values())
-    takes_mask = any(isinstance(each, Tensor) and each.dtype == torch.bool for each in given)
+    takes_mask = any(isinstance(each, Tensor) and each.dtype == torch.bool for each in args)
     gives_mask = _tensors(result)[0].dtype == torch.bool
-    texts = {
-        each.name: f"Scalar({value})" if isinstance(value, numbers.Real) else "x"
-        for each, value in _operations.arguments(operation, args, kwargs)
-    }
     try:
         _operations.check_kinds(operation, gives_mask, takes_mask)
-        _operations.TABLE[operation](texts)
     except _operations.Unsupported as error:
-        name = operation.name().split("::")[1]
-        raise StepError(f"{users_line()}: {name} cannot be used here: {error}") from None
+        raise cannot_be_used(users_line(), operation, error) from None
+
+
+def cannot_be_used(line: str | None, operation: Any, reason: _operations.Unsupported) -> StepError:
+    """For an operation that has an entry."""
+    name = operation.name().split("::")[1]
+    return StepError(f"{line}: {name} cannot be used here: {reason}")
 
 
 def _tensors(result: Any) -> list[Tensor]:

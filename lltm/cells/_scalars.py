@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ class Scalars:
         self.texts.setdefault(-value, f"-{text}")
         self.texts.setdefault(1 - value, f"(Scalar(1) - {text})")  # of lerp's derivative
         # torch has a float32 in celu's derivative.
-        single = torch.tensor(value, dtype=torch.float32, device="cpu").item()
+        single = ctypes.c_float(value).value
         as_single = f"Scalar(static_cast<float>({text}))"
         for each, its_text in ((value, text), (single, as_single)):
             if each and math.isfinite(each):

@@ -11,9 +11,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lltm.cells import _operations
-from lltm.cells._check import OUTSIDE, allowed, where_defined
+from lltm.cells._check import (
+    OUTSIDE,
+    allowed,
+    cannot_be_used,
+    takes_value,
+    users_line,
+    users_line_of,
+    where_defined,
+)
 from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 from lltm.cells._scalars import NEAR, OTHER_SCALARS, OTHER_TENSORS, Probe, Scalars
@@ -99,8 +108,9 @@ class _Builder:
             self.names[node] = self.names[node.args[0]]
             return
         if target not in _operations.TABLE:
+            name = target.name().split("::")[1]
             raise StepError(
-                f"{self.where}: the derivative of the step uses {target.name().split('::')[1]}, "
+                f"{self.line_of(node)}: the derivative of the step uses {name}, "
                 f"which has no text in C++; write the step with other operations. {allowed()}"
             )
         is_mask = _dtype(node) == torch.bool
@@ -110,8 +120,7 @@ class _Builder:
                 self._check_dtype(node)
             text = _operations.TABLE[target](arguments)
         except _operations.Unsupported as error:
-            name = target.name().split("::")[1]
-            raise StepError(f"{self.where}: {name} cannot be used here: {error}") from None
+            raise cannot_be_used(self.line_of(node), target, error) from None
         if (exp := self._exp_of_expm1(target, arguments)) is not None:
             text = exp
         if text in self.known:
@@ -127,6 +136,11 @@ class _Builder:
             from_gradient=any(self.values[name].from_gradient for name in inputs),
         )
         self.names[node] = self.known[text] = node.name
+
+    def line_of(self, node: Any) -> str:
+        """The user's; for an operation of a derivative that torch has, that of the step's."""
+        lines = (each.meta.get("line") for each in (node, *reversed(node.all_input_nodes)))
+        return next(filter(None, lines), self.where)
 
     def _arguments(self, node: Any) -> dict[str, Any]:
         """By the schema's names, with defaults, as texts."""
@@ -278,12 +292,14 @@ def _trace(definition: Definition, probe: Probe) -> _Traced:
     scalars, values = probe.scalars(definition)
     pre, states = definition.pre_activations, definition.states
 
-    def joint(*tensors: Tensor) -> tuple[Tensor, ...]:
+    # In one argument, as make_fx wraps what takes any number in a function without a file.
+    def joint(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         def step(*primals: Tensor) -> tuple[Tensor, ...]:
             return definition.advance(primals[:pre], primals[pre:], values)
 
-        outputs, pullback, *_ = torch.func.vjp(step, *tensors[: pre + states])
-        return (*outputs, *pullback(tuple(tensors[pre + states :])))
+        with _Lines():  # type: ignore[no-untyped-call]  # torch does not annotate it
+            outputs, pullback, *_ = torch.func.vjp(step, *tensors[: pre + states])
+            return (*outputs, *pullback(tuple(tensors[pre + states :])))
 
     generator = torch.Generator().manual_seed(0)
     tensors = [
@@ -305,18 +321,55 @@ def _without_search_for_nan() -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
+def _note_line(line: str | None) -> None:
+    """At the nodes that the graph being traced has got since this was last called."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode  # noqa: PLC0415 - as below
+
+    mode = get_proxy_mode()
+    assert mode is not None
+    for node in reversed(mode.tracer.graph.nodes):
+        if "line" in node.meta:
+            return
+        node.meta["line"] = line
+
+
+class _Lines(TorchDispatchMode):
+    """Notes the line of each operation, within what is traced."""
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if torch.Tag.data_dependent_output in operation.tags:
+            raise takes_value("item")
+        result = operation(*args, **(kwargs or {}))
+        _note_line(users_line())
+        return result
+
+
+class _SameLines(torch.fx.Interpreter):
+    """Runs a graph so that what is traced of it has its lines."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        _note_line(n.meta.get("line"))
+        return result
+
+
 def _graph(joint: Callable[..., Any], tensors: Sequence[Tensor], where: str) -> Any:
     """The operations of a step and of its derivative, without one in place."""
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - imports half of torch
 
     try:
         with _without_search_for_nan():
-            traced = make_fx(joint)(*tensors)
+            traced = make_fx(joint)(tensors)
     except RuntimeError as error:
-        raise StepError(f"{where}: torch.func cannot differentiate it: {error}") from error
+        line = users_line_of(error) or where
+        raise StepError(f"{line}: torch.func cannot differentiate it: {error}") from error
     # Apart, as torch does not functionalize the torch.autograd.Function that a step may call.
-    functional: Callable[..., Any] = torch.func.functionalize(traced, remove="mutations")
-    graph = make_fx(functional)(*tensors).graph
+    functional: Callable[..., Any] = torch.func.functionalize(
+        _SameLines(traced).run, remove="mutations"
+    )
+    graph = make_fx(functional)(tensors).graph
     graph.eliminate_dead_code()
     return graph
 
@@ -332,7 +385,7 @@ def _formula(graph: Any, builder: _Builder, pre: int, states: int) -> Formula:
         elif node.op == "output":
             results = [builder.names[each] for each in node.args[0]]
         else:
-            raise StepError(f"{builder.where}: {OUTSIDE}")
+            raise StepError(f"{builder.line_of(node)}: {OUTSIDE}")
     return Formula(
         values=builder.values,
         states=tuple(results[:states]),

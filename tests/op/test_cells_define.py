@@ -160,7 +160,7 @@ def test_a_tensor_from_outside_is_refused_with_what_does_instead(shape: tuple[in
     def step(z, state):
         return torch.tanh(z[0] + learnt * state[0])
 
-    line = step.__code__.co_firstlineno + bool(shape)
+    line = step.__code__.co_firstlineno + 1
     message = rf":{line}: the step uses a tensor that is not an .* a state that the step returns"
     with pytest.raises(cells.StepError, match=message):
         cells.define(step, gates=1, states=1)

@@ -417,21 +417,31 @@ def test_what_cannot_be_followed(body: Callable[..., Tensor], message: str) -> N
         cells.define(step, gates=1, states=1)
 
 
+def line_of(function: Callable[..., Any]) -> str:
+    """What a message begins with that names the first line of a function of this file."""
+    return re.escape(f"{Path(__file__).name}:{function.__code__.co_firstlineno}: ")
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (lambda x: x**7, "pow.Tensor_Scalar cannot be used here: the exponent must be"),
-        (lambda x: x.float() * x, "_to_copy cannot be used here: a cell is computed in one"),
-        (lambda x: x * ((x > 0) + (x > 1)), "add.Tensor cannot be used here: combine what"),
+        (lambda x, rate: x**7, "pow.Tensor_Scalar cannot be used here: the exponent must be"),
+        (lambda x, rate: torch.pow(x, rate + 1), "pow.Tensor_Scalar cannot be used here: the"),
+        (lambda x, rate: x ** (2 * rate), "pow.Tensor_Scalar cannot be used here: the exponent"),
+        (lambda x, rate: x.float() * x, "_to_copy cannot be used here: a cell is computed in one"),
+        (lambda x, rate: x.float(), "_to_copy cannot be used here: a cell is computed in one"),
+        (lambda x, rate: x * ((x > 0) + (x > 1)), "add.Tensor cannot be used here: combine what"),
+        (lambda x, rate: x + (x > 0).half() * 0.1, "mul.Tensor cannot be used here: it computes"),
+        (lambda x, rate: x + (x > 0).bfloat16() / 3, "div.Tensor cannot be used here: it computes"),
+        (lambda x, rate: torch.full_like(x, 0.5, dtype=torch.int64), "full_like cannot be used"),
     ],
 )
 def test_the_line_of_what_an_operation_cannot_do_is_named(body, message: str) -> None:
-    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> Tensor:
+    def step(z: Sequence[Tensor], state: Sequence[Tensor], *, rate: float = 2.0) -> Tensor:
         x = torch.tanh(z[0])
-        return body(x)
+        return x + body(x, rate)
 
-    line = f"{Path(__file__).name}:{body.__code__.co_firstlineno}: "
-    with pytest.raises(cells.StepError, match=f"{re.escape(line)}.*{re.escape(message)}"):
+    with pytest.raises(cells.StepError, match=f"{line_of(body)}.*{re.escape(message)}"):
         cells.define(step, gates=1, states=1)
 
 
@@ -482,8 +492,36 @@ def test_a_derivative_of_the_users_own(tmp_path: Path) -> None:
 
 
 def test_a_function_that_torch_func_does_not_take_is_refused() -> None:
-    with pytest.raises(cells.StepError, match=r"cannot differentiate it: .* setup_context"):
-        cells.define(spiking(OldSpike), gates=1, states=2)
+    step = spiking(OldSpike)
+    message = rf":{step.__code__.co_firstlineno + 3}: .*cannot differentiate it: .* setup_context"
+    with pytest.raises(cells.StepError, match=message):
+        cells.define(step, gates=1, states=2)
+
+
+OUTSIDE = torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("derivative", "message"),
+    [
+        (lambda g, x: g * x.cumsum(0), "the derivative of the step uses cumsum"),
+        (lambda g, x: g * torch.sin(x), "the derivative of the step uses sin"),
+        (lambda g, x: g.mul_(x), "the derivative of the step uses copy_"),
+        (lambda g, x: g * x**7, "pow.Tensor_Scalar cannot be used here"),
+        (lambda g, x: g * ((x > 0).half() * 0.1), "mul.Tensor cannot be used here: it computes"),
+        (lambda g, x: g * OUTSIDE, "the step uses a tensor that is not an argument of it"),
+        (lambda g, x: g if x.sum() > 0 else x, "the step takes the value of a tensor (item)"),
+        (lambda g, x: g if x > 0 else x, "cannot differentiate it: Boolean value of Tensor"),
+    ],
+)
+def test_the_line_of_a_derivative_of_the_users_own_is_named(derivative, message: str) -> None:
+    class Function(Spike):
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            return derivative(gradient, *ctx.saved_tensors)
+
+    with pytest.raises(cells.StepError, match=f"{line_of(derivative)}.*{re.escape(message)}"):
+        cells.define(spiking(Function), gates=1, states=2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
