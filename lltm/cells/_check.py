@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -173,6 +173,22 @@ def where_defined(step: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(step)
 
 
+def failure(step: Callable[..., Any], what: str, error: Exception) -> StepError:
+    """For an error that a step raised, or torch did for it."""
+    line = users_line_of(error) or where_defined(step)
+    name = getattr(step, "__name__", type(step).__name__)
+    return StepError(f"{line}: the step {name} {what}: {type(error).__name__}: {error}")
+
+
+def _call(pieces: Sequence[int], states: int, scalars: Mapping[str, float]) -> str:
+    """What a step is called with."""
+    names = ("z_input", "z_recurrent", "state") if len(pieces) > 1 else ("z", "state")
+    counts = zip((*pieces, states), names, strict=True)
+    tensors = (f"{count} in {name}" for count, name in counts)
+    numbers = (f"{name}={value}" for name, value in scalars.items())
+    return ", ".join((f"tensors of shape [{ELEMENTS}]", *tensors, *numbers))
+
+
 def check_step(
     step: Callable[..., Any], pieces: Sequence[int], states: int, scalars: dict[str, float]
 ) -> None:
@@ -197,13 +213,11 @@ def check_step(
     with _Functions(), _Operations():  # type: ignore[no-untyped-call]  # torch annotates neither
         try:
             result = step(*arguments, **scalars)
-        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-            if isinstance(error, StepError):
-                raise
-            raise StepError(
-                f"{where}: the step failed with {' and '.join(map(str, pieces))} gates and "
-                f"{states} states: {error}"
-            ) from error
+        except StepError:
+            raise
+        except Exception as error:
+            what = f"fails, called with {_call(pieces, states, scalars)}"
+            raise failure(step, what, error) from error
     for index, state in enumerate(new_states(result, states, where)):
         if state.shape != (ELEMENTS,) or state.dtype != torch.float64:
             raise StepError(

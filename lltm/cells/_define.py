@@ -53,7 +53,8 @@ def define(
             tensor, compares or rounds a keyword argument, depends on its tensors' shape or dtype,
             or uses an operation that has no text in C++; names the operation and its line. Or a
             keyword argument has the name of one of the modules', or no finite number as default; or
-            what the step reads has changed since it was first defined.
+            what the step reads has changed since it was first defined. Or the step raises an error,
+            or torch.func does for it, which is the cause of this one.
         TypeError, ValueError: an argument is not what it should be.
 
     Example:

@@ -4,4 +4,7 @@ from __future__ import annotations
 
 
 class StepError(ValueError):
-    """The step is not elementwise, changes something in place, branches, or uses an unknown op."""
+    """The step is not elementwise, changes something in place, branches, or uses an unknown op.
+
+    Or it raises an error itself, which is the cause of this one.
+    """

@@ -18,9 +18,9 @@ from lltm.cells._check import (
     OUTSIDE,
     allowed,
     cannot_be_used,
+    failure,
     takes_value,
     users_line,
-    users_line_of,
     where_defined,
 )
 from lltm.cells._definition import Definition
@@ -238,7 +238,13 @@ def trace(definition: Definition) -> tuple[Formula, Formula]:
         StepError: an operation of the derivative has no text in C++, or a scalar decides what the
             step does.
     """
-    traced = _trace(definition, NEAR)
+    try:
+        traced = _trace(definition, NEAR)
+    except StepError:
+        raise
+    except Exception as error:
+        what = "cannot be differentiated by torch.func"
+        raise failure(definition.step, what, error) from error
     formula = traced.formula()
     if not is_the_formula(formula, definition, OTHER_SCALARS):
         raise StepError(f"{where_defined(definition.step)}: {_why_another(formula, definition)}")
@@ -284,7 +290,7 @@ def is_the_formula(formula: Formula, definition: Definition, probe: Probe = NEAR
     """Whether a step computes what ``trace`` has found, for what it is traced with here."""
     try:
         return _trace(definition, probe).formula() == formula
-    except (ArithmeticError, ValueError):  # of math.log, of a negative number
+    except Exception:  # as of math.log, of a negative number
         return False
 
 
@@ -306,7 +312,7 @@ def _trace(definition: Definition, probe: Probe) -> _Traced:
         torch.rand(probe.elements, generator=generator, dtype=probe.dtype)
         for _ in range(pre + 2 * states)
     ]
-    graph = _graph(joint, tensors, where_defined(definition.step))
+    graph = _graph(joint, tensors)
     return _Traced(definition, scalars, graph, probe.dtype)
 
 
@@ -355,16 +361,12 @@ class _SameLines(torch.fx.Interpreter):
         return result
 
 
-def _graph(joint: Callable[..., Any], tensors: Sequence[Tensor], where: str) -> Any:
+def _graph(joint: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
     """The operations of a step and of its derivative, without one in place."""
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - imports half of torch
 
-    try:
-        with _without_search_for_nan():
-            traced = make_fx(joint)(tensors)
-    except RuntimeError as error:
-        line = users_line_of(error) or where
-        raise StepError(f"{line}: torch.func cannot differentiate it: {error}") from error
+    with _without_search_for_nan():
+        traced = make_fx(joint)(tensors)
     # Apart, as torch does not functionalize the torch.autograd.Function that a step may call.
     functional: Callable[..., Any] = torch.func.functionalize(
         _SameLines(traced).run, remove="mutations"

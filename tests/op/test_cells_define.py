@@ -191,8 +191,6 @@ def test_the_line_of_a_step_that_is_in_no_file_is_named(line: str, message: str,
         (lambda z, state: (z[0], "h"), "must return a tuple of tensors, got (Tensor, str)"),
         (lambda z, state: iter(z), "must return a tuple of tensors, got tuple_iterator"),
         (lambda z, state: [], "must return 1 state, as states=1 says, got 0"),
-        (lambda z, state: (z[2],), "failed with 2 gates and 1 states: tuple index out of range"),
-        (lambda z, state: state.tanh(), "and 1 states: 'tuple' object has no attribute 'tanh'"),
         (lambda z, state: np.tanh(z[0]), "takes the value of a tensor (array)"),
         (lambda z, state: torch.tensor(2.0) * z[0], "the step makes a tensor of a value (torch"),
         (lambda z, state: (z[0] > 0,), "must return states of the shape and dtype it gets"),
@@ -207,6 +205,50 @@ def test_the_line_of_a_step_that_is_in_no_file_is_named(line: str, message: str,
 def test_a_step_of_another_form_is_refused(step, message: str) -> None:
     with pytest.raises(cells.StepError, match=re.escape(message)):
         cells.define(step, gates=2, states=1)
+
+
+def misspells(z, state, *, slope=0.5):
+    return (z[0] * {"slope": slope}["slop"],)
+
+
+def divides(z, state, *, slope=0.5):
+    return (z[0] * (1 / (slope - 0.5)),)
+
+
+def asserts(z, state, *, slope=0.5):
+    assert len(state) == 2, "an LSTM has two"
+
+
+def takes_a_gate_too_many(z, state, *, slope=0.5):
+    return (z[2],)
+
+
+def takes_the_states_for_one(z, state, *, slope=0.5):
+    return state.tanh()
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (misspells, "KeyError: 'slop'"),
+        (divides, "ZeroDivisionError: float division by zero"),
+        (asserts, "AssertionError: an LSTM has two"),
+        (takes_a_gate_too_many, "IndexError: tuple index out of range"),
+        (takes_the_states_for_one, "AttributeError: 'tuple' object has no attribute 'tanh'"),
+    ],
+)
+def test_what_a_step_raises_is_said_with_its_line_and_its_arguments(step, message: str) -> None:
+    where = f"{Path(__file__).name}:{step.__code__.co_firstlineno + 1}: the step {step.__name__}"
+    call = "fails, called with tensors of shape [3], 2 in z, 1 in state, slope=0.5"
+    with pytest.raises(cells.StepError, match=re.escape(f"{where} {call}: {message}")) as caught:
+        cells.define(step, gates=2, states=1)
+    assert type(caught.value.__cause__).__name__ == message.split(":", maxsplit=1)[0]
+
+
+def test_the_arguments_of_a_step_with_two_shares_are_said() -> None:
+    message = "tensors of shape [3], 2 in z_input, 2 in z_recurrent, 1 in state: TypeError:"
+    with pytest.raises(cells.StepError, match=re.escape(message)):
+        cells.define(lambda z, state: z[0], gates=2, states=1, split=True)
 
 
 @dataclasses.dataclass
