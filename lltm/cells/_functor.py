@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from lltm.cells._check import where_defined
 from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 from lltm.cells._saved import saved
-from lltm.cells._trace import Formula, is_the_formula, trace
+from lltm.cells._trace import Formula, departure, trace
 from lltm.cells._tracer import apart
 
 _TEXT = """\
@@ -101,9 +100,9 @@ def check_unchanged(definition: Definition) -> None:
     It is found by the step, which is the same whatever a global or an attribute that it reads is.
     """
     written = _written.get(definition)
-    if written is not None and not apart(is_the_formula, written, definition):
+    if written is not None and (line := apart(departure, written, definition)):
         raise StepError(
-            f"{where_defined(definition.step)}: what the step reads, such as a global or an "
+            f"{line}: what the step reads, such as a global or an "
             f"attribute, has changed since it was first defined, and its kernels have not; make "
             f"that a keyword argument, or define the function again"
         )

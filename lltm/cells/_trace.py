@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from operator import getitem
 from typing import Any
 
@@ -21,6 +22,7 @@ from lltm.cells._check import (
     failure,
     takes_value,
     users_line,
+    users_line_of,
     where_defined,
 )
 from lltm.cells._definition import Definition
@@ -44,6 +46,7 @@ class Value:
         is_mask: whether it is true or false.
         is_zero: whether it is the constant 0.
         from_gradient: whether it depends on a gradient.
+        line: the user's.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Value:
     is_mask: bool = False
     is_zero: bool = False
     from_gradient: bool = False
+    line: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,7 @@ class _Builder:
             is_mask=is_mask,
             is_zero=text in ("V{}", "V{} + Scalar(0)"),
             from_gradient=any(self.values[name].from_gradient for name in inputs),
+            line=self.line_of(node),
         )
         self.names[node] = self.known[text] = node.name
 
@@ -246,13 +251,14 @@ def trace(definition: Definition) -> tuple[Formula, Formula]:
         what = "cannot be differentiated by torch.func"
         raise failure(definition.step, what, error) from error
     formula = traced.formula()
-    if not is_the_formula(formula, definition, OTHER_SCALARS):
-        raise StepError(f"{where_defined(definition.step)}: {_why_another(formula, definition)}")
-    if not all(is_the_formula(formula, definition, probe) for probe in OTHER_TENSORS):
-        raise StepError(
-            f"{where_defined(definition.step)}: the step depends on the shape or dtype of its "
-            f"tensors, and its kernels are the same for all; use a number, or a keyword argument"
-        )
+    if line := departure(formula, definition, OTHER_SCALARS):
+        raise StepError(f"{line}: {_why_another(formula, definition)}")
+    for probe in OTHER_TENSORS:
+        if line := departure(formula, definition, probe):
+            raise StepError(
+                f"{line}: the step depends on the shape or dtype of its tensors, and its kernels "
+                f"are the same for all; use a number, or a keyword argument"
+            )
     return formula, traced.formula(rounded=True)
 
 
@@ -275,7 +281,7 @@ class _Traced:
 
 def _why_another(formula: Formula, definition: Definition) -> str:
     """What may be wrong with a step that has another formula for other scalars."""
-    if not is_the_formula(formula, definition):
+    if departure(formula, definition):
         return (
             "the step is another one each time that it is called, as with a random number, and its "
             "kernels compute one; let nothing in it change"
@@ -286,12 +292,26 @@ def _why_another(formula: Formula, definition: Definition) -> str:
     )
 
 
-def is_the_formula(formula: Formula, definition: Definition, probe: Probe = NEAR) -> bool:
-    """Whether a step computes what ``trace`` has found, for what it is traced with here."""
+def departure(formula: Formula, definition: Definition, probe: Probe = NEAR) -> str | None:
+    """The line at which a step computes something else than ``trace`` has found, if it does.
+
+    Args:
+        formula: what it has found.
+        definition: the step.
+        probe: what the step is traced with here.
+    """
+    where = where_defined(definition.step)
     try:
-        return _trace(definition, probe).formula() == formula
-    except Exception:  # as of math.log, of a negative number
-        return False
+        other = _trace(definition, probe).formula()
+    except StepError:
+        raise
+    except Exception as error:  # as of math.log, of a negative number
+        return users_line_of(error) or where
+    if other == formula:
+        return None
+    longer, shorter = sorted((other, formula), key=lambda each: -len(each.values))
+    pairs = zip_longest(longer.values.values(), shorter.values.values())
+    return next((one.line for one, same in pairs if one != same and one.line), where)
 
 
 def _trace(definition: Definition, probe: Probe) -> _Traced:

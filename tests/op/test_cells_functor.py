@@ -445,6 +445,27 @@ def test_the_line_of_what_an_operation_cannot_do_is_named(body, message: str) ->
         cells.define(step, gates=1, states=1)
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (lambda x, rate: 2.0**rate * x, "a scalar of the step is used in a way that cannot be"),
+        (lambda x, rate: x * math.exp(rate), "a scalar of the step is used in a way that cannot"),
+        (lambda x, rate: x * math.sqrt(rate), "a scalar of the step is used in a way that cannot"),
+        (lambda x, rate: x * random.random(), "the step is another one each time that it is"),
+        (lambda x, rate: x / x.numel(), "the step depends on the shape or dtype of its tensors"),
+        (lambda x, rate: x + torch.finfo(x.dtype).eps, "the step depends on the shape or dtype"),
+        (lambda x, rate: x if x.dtype == torch.float64 else x.tanh(), "the step depends on the"),
+    ],
+)
+def test_the_line_of_what_no_kernel_follows_is_named(body, message: str) -> None:
+    def step(z: Sequence[Tensor], state: Sequence[Tensor], *, rate: float = 2.0) -> Tensor:
+        x = torch.tanh(z[0])
+        return 2 * body(x, rate)
+
+    with pytest.raises(cells.StepError, match=f"{line_of(body)}{re.escape(message)}"):
+        cells.define(step, gates=1, states=1)
+
+
 class Spike(torch.autograd.Function):
     """A threshold, whose derivative is 0 and of no use, with another one."""
 
