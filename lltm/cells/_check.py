@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 import threading
 import traceback
@@ -168,8 +170,14 @@ def new_states(result: Any, states: int, where: str) -> tuple[Tensor, ...]:
 
 
 def where_defined(step: Callable[..., Any]) -> str:
-    """``file:line`` of a function's definition."""
-    code = getattr(step, "__code__", None)
+    """``file:line`` of the function that a step is, wraps, or calls as an object of a class."""
+    function = inspect.unwrap(step)
+    while isinstance(function, functools.partial):
+        function = inspect.unwrap(function.func)
+    kind = type(function)
+    found = (function, getattr(kind, "forward", None), kind.__call__)  # forward: a module's
+    codes = (getattr(each, "__code__", None) for each in found)
+    code = next(filter(None, codes), None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(step)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -243,6 +244,52 @@ def test_what_a_step_raises_is_said_with_its_line_and_its_arguments(step, messag
     with pytest.raises(cells.StepError, match=re.escape(f"{where} {call}: {message}")) as caught:
         cells.define(step, gates=2, states=1)
     assert type(caught.value.__cause__).__name__ == message.split(":", maxsplit=1)[0]
+
+
+def doubles(z, state, *, factor=2.0):
+    return factor * z[0], state[0]
+
+
+@functools.wraps(doubles)
+def decorated(*arguments, **options):
+    return doubles(*arguments, **options)
+
+
+class Doubling(torch.nn.Module):
+    def forward(self, z, state):
+        return doubles(z, state)
+
+
+class Called:
+    def __call__(self, z, state):
+        return doubles(z, state)
+
+    def method(self, z, state):
+        return doubles(z, state)
+
+
+@pytest.mark.parametrize(
+    ("step", "written"),
+    [
+        (doubles, doubles),
+        (decorated, doubles),
+        (functools.partial(doubles, factor=3.0), doubles),
+        (functools.partial(functools.partial(decorated), factor=3.0), doubles),
+        (Doubling(), Doubling.forward),
+        (Called(), Called.__call__),
+        (Called().method, Called.method),
+    ],
+)
+def test_where_a_step_is_written_is_named_however_it_comes(step, written) -> None:
+    where = f"{Path(__file__).name}:{written.__code__.co_firstlineno}: the step must return 1 state"
+    with pytest.raises(cells.StepError, match=where):
+        cells.define(step, gates=1, states=1)
+
+
+def test_a_class_is_named_by_itself_where_its_objects_are_the_steps() -> None:
+    message = f"{Called!r}: the step Called fails, called with tensors of shape [3], 1 in z"
+    with pytest.raises(cells.StepError, match=re.escape(message)):
+        cells.define(Called, gates=1, states=1)
 
 
 def test_the_arguments_of_a_step_with_two_shares_are_said() -> None:
