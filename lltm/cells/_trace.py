@@ -281,7 +281,7 @@ class _Traced:
 
 def _why_another(formula: Formula, definition: Definition) -> str:
     """What may be wrong with a step that has another formula for other scalars."""
-    if departure(formula, definition):
+    if not definition.scalars or departure(formula, definition):
         return (
             "the step is another one each time that it is called, as with a random number, and its "
             "kernels compute one; let nothing in it change"

@@ -6,6 +6,7 @@ The text is compiled for one double at a time, so no kernel is called.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import random
 import re
@@ -414,6 +415,17 @@ def test_what_cannot_be_followed(body: Callable[..., Tensor], message: str) -> N
         return body(z[0], rate)
 
     with pytest.raises(cells.StepError, match=re.escape(message)):
+        cells.define(step, gates=1, states=1)
+
+
+def test_a_step_without_scalars_that_changes_is_not_said_to_have_one() -> None:
+    """The first of its traces and the third are the same."""
+    calls = itertools.count()
+
+    def step(z: Sequence[Tensor], state: Sequence[Tensor]) -> Tensor:
+        return torch.tanh(z[0]) if next(calls) % 2 else torch.sigmoid(z[0])
+
+    with pytest.raises(cells.StepError, match="the step is another one each time"):
         cells.define(step, gates=1, states=1)
 
 
