@@ -36,7 +36,7 @@ _CHANGES = (
     "changes a tensor in place ({name}); return new tensors instead, such as c = c + x for c += x"
 )
 _REFUSED = {
-    Tensor.__setitem__: _CHANGES,
+    **dict.fromkeys((Tensor.__setitem__, Tensor.apply_, Tensor.map_), _CHANGES),
     **dict.fromkeys(
         (
             Tensor.__array__,

@@ -101,6 +101,14 @@ def assigns(z, state):
     return (z[0],)
 
 
+def applies(z, state):
+    return (z[0].apply_(math.sin),)
+
+
+def maps(z, state):
+    return (z[0].map_(state[0], max),)
+
+
 def compares_with_zero(z, state):
     return (z[0] if z[0].is_nonzero() else state[0],)
 
@@ -138,6 +146,8 @@ def complex_sign(z, state):
         (reads, 1, "uses select"),
         (compares_with_zero, 1, r"takes the value of a tensor \(is_nonzero\)"),
         (assigns, 1, r"changes a tensor in place \(setitem"),
+        (applies, 1, r"changes a tensor in place \(apply"),
+        (maps, 1, r"changes a tensor in place \(map"),
         (converts, 1, r"takes the value of a tensor \(complex\)"),
         (draws, 1, "uses"),
         (widens, 1, "uses unsqueeze"),
