@@ -7,12 +7,13 @@ the cell. Modules of known cells are here, their steps in :mod:`lltm.cells.formu
 from __future__ import annotations
 
 from lltm.cells import formulas
+from lltm.cells._cell import Cell
 from lltm.cells._define import define
 from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 from lltm.cells._kernels import attach, prepare
-from lltm.cells._modules import Cell, Sequence
 from lltm.cells._prove import Proof, prove
+from lltm.cells._sequence import Sequence
 from lltm.cells.shipped import GRU, LLTM, LSTM, RNN, SLSTM, PeepholeLSTM
 
 __all__ = [

@@ -11,7 +11,7 @@ from lltm.cells._check import check_step, where_defined
 from lltm.cells._definition import Definition, scalars_of
 from lltm.cells._errors import StepError
 from lltm.cells._functor import check_unchanged, functor
-from lltm.cells._modules import Sequence
+from lltm.cells._sequence import Sequence
 from lltm.cells._tracer import apart
 
 

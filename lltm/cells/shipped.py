@@ -16,7 +16,8 @@ from lltm.cells import formulas
 from lltm.cells._contract import with_gradient_of_its_own
 from lltm.cells._definition import Definition
 from lltm.cells._layers import Layer, projected
-from lltm.cells._modules import Parameters, Sequence, check_states
+from lltm.cells._module_checks import check_states
+from lltm.cells._sequence import Parameters, Sequence
 from lltm.cells._step import States
 
 

@@ -1,9 +1,8 @@
-"""Any cell as a module: Sequence, called like nn.LSTM, and Cell, one step."""
+"""Sequence: any cell over sequences as a module, called like nn.LSTM."""
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence as Sequence_
 from typing import Any, overload
 
@@ -14,65 +13,17 @@ from torch.nn.utils.rnn import PackedSequence
 
 from lltm import contract
 from lltm.cells._contract import Arguments
-from lltm.cells._definition import Definition, check_cell, state_names
+from lltm.cells._definition import Definition
 from lltm.cells._layers import Layer, Packed, Run, run_backward, run_forward
-from lltm.cells._run import run, run_step
-from lltm.cells._step import States, StepArguments
-
-
-def _reset(module: nn.Module, state_size: int) -> None:
-    """Draw every parameter from U(-1/sqrt(S), 1/sqrt(S)), as nn.LSTM does."""
-    bound = 1.0 / math.sqrt(state_size)
-    for parameter in module.parameters():
-        nn.init.uniform_(parameter, -bound, bound)
-
-
-def _check_sizes(cell: Definition, input_features: int, state_size: int) -> None:
-    check_cell(cell)
-    contract.check_size("input_features", input_features)
-    contract.check_size("state_size", state_size)
-    if state_size % cell.heads:
-        raise ValueError(
-            f"state_size must be a multiple of the cell's heads, {cell.heads}, got {state_size}"
-        )
-
-
-def _described(cell: Definition, input_features: int, state_size: int) -> list[str]:
-    heads = [f"heads={cell.heads}"] if cell.heads > 1 else []
-    return [cell.name, str(input_features), str(state_size), *heads]
-
-
-def _no_states(name: str, cell: Definition, states: object) -> TypeError:
-    return TypeError(
-        f"{name} must be a tuple of the cell's {cell.states} states, a Tensor each, got "
-        f"{contract.describe(states)}"
-    )
-
-
-def check_states(
-    name: str, cell: Definition, states: object, shapes: Sequence_[tuple[int, ...]]
-) -> None:
-    """Raise TypeError for what is no tuple of the cell's states, RuntimeError for their shapes."""
-    if not isinstance(states, (tuple, list)) or len(states) != cell.states:
-        raise _no_states(name, cell, states)
-    for state, part, shape in zip(state_names(cell.states), states, shapes, strict=True):
-        if not isinstance(part, Tensor):
-            raise _no_states(name, cell, states)
-        if part.shape != shape:
-            raise RuntimeError(
-                f"{name}: {state} must have shape {list(shape)}, got {list(part.shape)}"
-            )
-
-
-def _check_reset(reset: object, shape: torch.Size) -> None:
-    """Raise TypeError for what is no tensor, RuntimeError for another shape than the input's."""
-    if not isinstance(reset, Tensor):
-        raise TypeError(f"reset must be a Tensor, got {type(reset).__name__}")
-    if reset.shape != shape:
-        raise RuntimeError(
-            f"reset must have the shape of input without its features, {list(shape)}, got "
-            f"{list(reset.shape)}"
-        )
+from lltm.cells._module_checks import (
+    check_reset,
+    check_sizes,
+    check_states,
+    describe_sizes,
+    reset_parameters,
+)
+from lltm.cells._run import run
+from lltm.cells._step import States
 
 
 def _owned(states: Tensor, rows: int) -> States:
@@ -88,105 +39,6 @@ def _by_state(last: Sequence_[Tensor]) -> States:
     if len(last) > 1:
         return _owned(torch.stack(tuple(last), 1).flatten(0, 1), len(last))
     return _owned(last[0], 1) if last[0].shape[0] > 1 else (last[0],)
-
-
-class Cell(nn.Module):
-    """One step of a cell.
-
-    Args:
-        cell: what :func:`lltm.cells.define` returned.
-        input_features: ``F``, size of an input row.
-        state_size: ``S``, size of every state; a multiple of the cell's heads.
-        bias: whether to add a bias.
-        device: where the parameters are made.
-        dtype: dtype of the parameters: float32, float64, bfloat16 or float16.
-        scalars: the step's keyword arguments, where they are not the defaults.
-
-    Attributes:
-        weights: parameter ``[G * S, S / heads + F]``, rows ordered by gate; the first columns
-            multiply the hidden state, the rest the input.
-        bias: parameter ``[G * S]`` or ``None``; ``[2 * G * S]`` where the cell is split, the
-            input's share first.
-
-    Raises:
-        TypeError, ValueError: an argument is not what it should be.
-
-    Example:
-        >>> step = lltm.cells.Cell(lltm.cells.formulas.LSTM, 32, 128)
-        >>> h, c = step(torch.randn(16, 32))
-        >>> h, c = step(torch.randn(16, 32), (h, c))
-    """
-
-    weights: nn.Parameter
-    bias: nn.Parameter | None
-
-    def __init__(
-        self,
-        cell: Definition,
-        input_features: int,
-        state_size: int,
-        bias: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        **scalars: float,
-    ) -> None:
-        super().__init__()
-        _check_sizes(cell, input_features, state_size)
-        contract.check_bool(bias=bias)
-        contract.check_dtype(dtype)
-        self.cell = cell
-        self.input_features = input_features
-        self.state_size = state_size
-        self.scalars = cell.scalar_values(scalars)
-        shape = (cell.gates * state_size, state_size // cell.heads + input_features)
-        self.weights = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        row = torch.empty(cell.pre_activations * state_size, device=device, dtype=dtype)
-        self.register_parameter("bias", nn.Parameter(row) if bias else None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
-        _reset(self, self.state_size)
-
-    def forward(self, input: Tensor, state: States | None = None) -> States:
-        """Run one step.
-
-        Args:
-            input: ``[B, F]``, in the parameters' dtype and on their device.
-            state: one ``[B, S]`` tensor a state; zeros where left out.
-
-        Returns:
-            The new states, as ``state``.
-
-        Raises:
-            RuntimeError: an argument's rank, size, dtype or device does not fit.
-            TypeError: ``input`` is no tensor, or ``state`` no tuple of the cell's states.
-        """
-        if not isinstance(input, Tensor):
-            raise TypeError(f"input must be a Tensor, got {type(input).__name__}")
-        if input.dim() != 2 or input.shape[1] != self.input_features:
-            raise RuntimeError(
-                f"input must have shape [B, {self.input_features}], got {list(input.shape)}"
-            )
-        cell, weights, bias, scalars = self.cell, self.weights, self.bias, self.scalars
-        shape = (cell.states, input.shape[0], self.state_size)
-        if state is None or (isinstance(state, (tuple, list)) and len(state) == cell.states):
-            given = StepArguments(input, weights, bias, tuple(state or ()), scalars, shape)
-            new = run_step(cell, given)
-            if new is not None:
-                return new
-        if state is None:
-            states = input.new_zeros(shape)
-        else:
-            check_states("state", cell, state, (shape[1:],) * cell.states)
-            states = torch.stack(tuple(state))
-        _, last = run(cell, Arguments(input.unsqueeze(0), weights, bias, states, scalars))
-        return tuple(each.clone() for each in last.unbind())
-
-    def extra_repr(self) -> str:
-        """The cell and its sizes."""
-        parts = _described(self.cell, self.input_features, self.state_size)
-        return ", ".join([*parts, *([] if self.bias is not None else ["bias=False"])])
 
 
 Parameters = tuple[Tensor, Tensor | None, Tensor | None]
@@ -250,7 +102,7 @@ class Sequence(nn.Module):
         **scalars: float,
     ) -> None:
         super().__init__()
-        _check_sizes(cell, input_features, state_size)
+        check_sizes(cell, input_features, state_size)
         contract.check_size("num_layers", num_layers)
         contract.check_bool(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         contract.check_dtype(dtype)
@@ -315,7 +167,7 @@ class Sequence(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
-        _reset(self, self.state_size)
+        reset_parameters(self, self.state_size)
 
     @overload
     def forward(
@@ -381,7 +233,7 @@ class Sequence(nn.Module):
             )
         contract.check_module_input(input, self._features, self.input_features)
         if reset is not None:
-            _check_reset(reset, input.shape[:-1])
+            check_reset(reset, input.shape[:-1])
         transposed = batched and self.batch_first
         if transposed:
             input = input.transpose(0, 1)
@@ -483,4 +335,4 @@ class Sequence(nn.Module):
         return ", ".join([*self._sizes(), *differing, *scalars])
 
     def _sizes(self) -> list[str]:
-        return _described(self.cell, self.input_features, self.state_size)
+        return describe_sizes(self.cell, self.input_features, self.state_size)
