@@ -55,6 +55,25 @@ def check_states(
             )
 
 
+def check_input(input: object, size: str, features: int, batch_first: bool) -> None:
+    """Raise TypeError for what is no tensor, RuntimeError for a shape or layout that does not fit.
+
+    Args:
+        input: what a module over sequences was called with, but a packed batch.
+        size: what the module calls ``F``.
+        features: ``F``.
+        batch_first: of the module.
+    """
+    if not isinstance(input, Tensor):
+        raise TypeError(f"input must be a Tensor or a PackedSequence, got {type(input).__name__}")
+    if input.dim() not in (2, 3):
+        batch = "[B, T, F]" if batch_first else "[T, B, F]"
+        raise RuntimeError(
+            f"input must have shape {batch}, or [T, F] unbatched, got {list(input.shape)}"
+        )
+    contract.check_module_input(input, size, features)
+
+
 def check_reset(reset: object, shape: Size) -> None:
     """Raise TypeError for what is no tensor, RuntimeError for another shape than the input's."""
     if not isinstance(reset, Tensor):

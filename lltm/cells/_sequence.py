@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence as Sequence_
 from typing import Any, overload
 
@@ -14,35 +13,18 @@ from torch.nn.utils.rnn import PackedSequence
 from lltm import contract
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
-from lltm.cells._layers import Layer, Packed, Run, run_backward, run_forward
+from lltm.cells._layers import Packed, Run, run_backward, run_forward
+from lltm.cells._layouts import Layout
 from lltm.cells._module_checks import (
+    check_input,
     check_reset,
     check_sizes,
     check_states,
     describe_sizes,
     reset_parameters,
 )
-from lltm.cells._run import run
 from lltm.cells._step import States
 
-
-def _owned(states: Tensor, rows: int) -> States:
-    """``[N * rows, ..]`` as ``[rows, ..]`` of each state.
-
-    They share memory and are no views to autograd: each can be detached and written in place.
-    """
-    return tuple(states.unsafe_split(rows))
-
-
-def _by_state(last: Sequence_[Tensor]) -> States:
-    """``[N, B, S]`` of each layer and direction, as ``[L * D, B, S]`` of each state."""
-    if len(last) > 1:
-        return _owned(torch.stack(tuple(last), 1).flatten(0, 1), len(last))
-    return _owned(last[0], 1) if last[0].shape[0] > 1 else (last[0],)
-
-
-Parameters = tuple[Tensor, Tensor | None, Tensor | None]
-"""Weights, bias and input_weights of one layer in one direction; see Arguments."""
 Runs = tuple[Run, Run]
 """What runs one layer forward in time, and what runs one backward."""
 
@@ -86,6 +68,7 @@ class Sequence(nn.Module):
 
     _features = "input_features"
     """What messages call ``F``."""
+    _layout = Layout()
 
     def __init__(
         self,
@@ -127,11 +110,6 @@ class Sequence(nn.Module):
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
 
-    @property
-    def _output_size(self) -> int:
-        """Of a row of one direction's output."""
-        return self.state_size
-
     def _add_parameters(
         self,
         layer: int,
@@ -140,30 +118,16 @@ class Sequence(nn.Module):
         dtype: torch.dtype | None,
     ) -> list[str]:
         """Of one layer in one direction; their names."""
-        features = self._directions * self._output_size if layer else self.input_features
+        cell, state_size = self.cell, self.state_size
+        output_size, *_ = self._layout.state_sizes(cell, state_size)
+        features = self._directions * output_size if layer else self.input_features
         suffix = f"_l{layer}{'_reverse' if direction else ''}"
-        shapes = self._shapes(features, suffix)
-        for name, shape in shapes.items():
+        names = []
+        for name, shape in self._layout.shapes(cell, features, state_size, self.bias).items():
             empty = None if shape is None else torch.empty(shape, device=device, dtype=dtype)
-            self.register_parameter(name, None if empty is None else nn.Parameter(empty))
-        return list(shapes)
-
-    def _shapes(self, features: int, suffix: str) -> dict[str, tuple[int, ...] | None]:
-        """Of the parameters of one layer in one direction, by name; None for one left out."""
-        cell, size = self.cell, self.state_size
-        return {
-            f"weight{suffix}": (cell.gates * size, size // cell.heads + features),
-            f"bias{suffix}": (cell.pre_activations * size,) if self.bias else None,
-        }
-
-    def _parameters_of(self, names: Sequence_[str]) -> Parameters:
-        """Weights and bias, as a sequence takes them."""
-        weights, bias = names
-        return getattr(self, weights), getattr(self, bias), None
-
-    def _layer_of(self, names: Sequence_[str]) -> Layer:
-        """What computes the layer with these parameters."""
-        return functools.partial(run, self.cell)
+            names.append(name + suffix)
+            self.register_parameter(names[-1], None if empty is None else nn.Parameter(empty))
+        return names
 
     def reset_parameters(self) -> None:
         """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
@@ -221,19 +185,10 @@ class Sequence(nn.Module):
                     "each; pad the rows and pass a Tensor"
                 )
             return self._forward_packed(input, hx)
-        if not isinstance(input, Tensor):
-            raise TypeError(
-                f"input must be a Tensor or a PackedSequence, got {type(input).__name__}"
-            )
-        batched = input.dim() == 3
-        if not batched and input.dim() != 2:
-            batch = "[B, T, F]" if self.batch_first else "[T, B, F]"
-            raise RuntimeError(
-                f"input must have shape {batch}, or [T, F] unbatched, got {list(input.shape)}"
-            )
-        contract.check_module_input(input, self._features, self.input_features)
+        check_input(input, self._features, self.input_features, self.batch_first)
         if reset is not None:
             check_reset(reset, input.shape[:-1])
+        batched = input.dim() == 3
         transposed = batched and self.batch_first
         if transposed:
             input = input.transpose(0, 1)
@@ -281,13 +236,11 @@ class Sequence(nn.Module):
         if states is None:
             return None
         layers = self.num_layers * self._directions
-        shape = (layers, *batch, self.state_size)
-        check_states(name, self.cell, states, (shape,) * self.cell.states)
+        sizes = self._layout.state_sizes(self.cell, self.state_size)
+        check_states(name, self.cell, states, [(layers, *batch, size) for size in sizes])
         if not batch:
             states = tuple(state.unsqueeze(1) for state in states)
-        if layers == 1:
-            return (torch.cat(tuple(states)) if len(states) > 1 else states[0],)
-        return torch.stack(tuple(states), 1).unbind()
+        return self._layout.stacked(states)
 
     def _run(
         self,
@@ -306,15 +259,16 @@ class Sequence(nn.Module):
             for direction in range(self._directions):
                 index = layer * self._directions + direction
                 start = None if reset_state is None else reset_state[index]
-                names = self._all_weights[index]
-                weights, bias, input_weights = self._parameters_of(names)
+                parameters = [getattr(self, name) for name in self._all_weights[index]]
+                compute, of_layer = self._layout.layer(self.cell, parameters)
+                weights, bias, input_weights = of_layer
                 shared = states[index], self.scalars, reset, start
                 arguments = Arguments(data, weights, bias, *shared, input_weights)
-                output, state = runs[direction](self._layer_of(names), arguments)
+                output, state = runs[direction](compute, arguments)
                 outputs.append(output)
                 last.append(state)
             data = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
-        return data, _by_state(last)
+        return data, self._layout.unstacked(last)
 
     def extra_repr(self) -> str:
         """The cell, its sizes, and what differs from the defaults."""

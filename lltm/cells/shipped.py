@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Sequence as Sequence_
 from typing import Any
 
 import torch
@@ -13,12 +11,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from lltm import contract
 from lltm.cells import formulas
-from lltm.cells._contract import with_gradient_of_its_own
 from lltm.cells._definition import Definition
-from lltm.cells._layers import Layer, projected
-from lltm.cells._module_checks import check_states
-from lltm.cells._sequence import Parameters, Sequence
-from lltm.cells._step import States
+from lltm.cells._layouts import LikeTorch, Projected
+from lltm.cells._sequence import Sequence
 
 
 class LLTM(Sequence):
@@ -79,6 +74,7 @@ class _LikeTorch(Sequence):
                 f"{most}, got {proj_size}"
             )
         self.proj_size = proj_size
+        self._layout = Projected(proj_size) if proj_size else LikeTorch()
         super().__init__(
             cell,
             input_size,
@@ -127,24 +123,8 @@ class _LikeTorch(Sequence):
     def flatten_parameters(self) -> None:
         """Nothing: torch's modules do this for cuDNN."""
 
-    def _shapes(self, features: int, suffix: str) -> dict[str, tuple[int, ...] | None]:
-        rows = self.cell.gates * self.state_size
-        shapes: dict[str, tuple[int, ...] | None] = {
-            f"weight_ih{suffix}": (rows, features),
-            f"weight_hh{suffix}": (rows, self._output_size),
-        }
-        if self.bias:
-            shapes |= {f"bias_ih{suffix}": (rows,), f"bias_hh{suffix}": (rows,)}
-        return shapes
-
-    def _parameters_of(self, names: Sequence_[str]) -> Parameters:
-        inputs, hidden, *biases = (getattr(self, name) for name in names)
-        return hidden, self._bias(*biases) if biases else None, inputs
-
-    def _bias(self, inputs: Tensor, hidden: Tensor) -> Tensor:
-        if self.cell.split:
-            return torch.cat((inputs, hidden))
-        return inputs + with_gradient_of_its_own(hidden)
+    def _sizes(self) -> list[str]:
+        return [*super()._sizes(), *([f"proj_size={self.proj_size}"] if self.proj_size else [])]
 
 
 class LSTM(_LikeTorch):
@@ -159,52 +139,6 @@ class LSTM(_LikeTorch):
 
     def __init__(self, input_size: int, hidden_size: int, *args: Any, **options: Any) -> None:
         super().__init__(formulas.LSTM, input_size, hidden_size, *args, **options)
-
-    @property
-    def _output_size(self) -> int:
-        return self.proj_size or self.state_size
-
-    def _shapes(self, features: int, suffix: str) -> dict[str, tuple[int, ...] | None]:
-        shapes = super()._shapes(features, suffix)
-        if self.proj_size:
-            shapes[f"weight_hr{suffix}"] = (self.proj_size, self.state_size)
-        return shapes
-
-    def _parameters_of(self, names: Sequence_[str]) -> Parameters:
-        if not self.proj_size:
-            return super()._parameters_of(names)
-        *others, projection = names
-        hidden, bias, inputs = super()._parameters_of(others)
-        assert inputs is not None
-        apart = [with_gradient_of_its_own(each) for each in (inputs, hidden)]
-        return hidden @ getattr(self, projection), bias, torch.cat(apart, 1)
-
-    def _layer_of(self, names: Sequence_[str]) -> Layer:
-        if not self.proj_size:
-            return super()._layer_of(names)
-        return functools.partial(projected, self.cell, getattr(self, names[-1]))
-
-    def _by_layer(
-        self, name: str, states: States | None, batch: Sequence_[int]
-    ) -> Sequence_[Tensor] | None:
-        if states is None or not self.proj_size:
-            return super()._by_layer(name, states, batch)
-        sizes = self.proj_size, self.state_size
-        shapes = [(self.num_layers * self._directions, *batch, size) for size in sizes]
-        check_states(name, self.cell, states, shapes)
-        h, c = states
-        h = nn.functional.pad(h, (0, self.state_size - self.proj_size))
-        return super()._by_layer(name, (h, c), batch)
-
-    def _run(self, *args: Any, **options: Any) -> tuple[Tensor, States]:
-        output, last = super()._run(*args, **options)
-        if not self.proj_size:
-            return output, last
-        h, c = last
-        return output, (h[..., : self.proj_size].clone(), c)
-
-    def _sizes(self) -> list[str]:
-        return [*super()._sizes(), *([f"proj_size={self.proj_size}"] if self.proj_size else [])]
 
 
 class _OneState(_LikeTorch):
