@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 import re
+from collections.abc import Callable
 from types import ModuleType
 
 import cases
@@ -147,6 +150,16 @@ def test_a_subclass_may_set_its_sizes(name: str) -> None:
     encoder = Encoder(3, 5)
     assert (encoder.input_size, encoder.hidden_size) == (3, 5)
     assert encoder(torch.randn(4, 2, 3))[0].shape == (4, 2, kind.get("proj_size", 5))
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+@pytest.mark.parametrize("name", DROP_INS)
+def test_copies(name: str, how: Callable[[nn.Module], nn.Module]) -> None:
+    make, _, kind = DROP_INS[name]
+    module, x = make(3, 5, 2, **kind), torch.randn(4, 2, 3)
+    copied = how(module)
+    assert_equal(copied(x), module(x))
+    assert repr(copied) == repr(module)
 
 
 @pytest.mark.parametrize("name", DROP_INS)
