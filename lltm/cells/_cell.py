@@ -12,6 +12,7 @@ from lltm.cells._module_checks import (
     check_sizes,
     check_states,
     describe_sizes,
+    parameters_of,
     reset_parameters,
 )
 from lltm.cells._run import run, run_step
@@ -96,7 +97,8 @@ class Cell(nn.Module):
             raise RuntimeError(
                 f"input must have shape [B, {self.input_features}], got {list(input.shape)}"
             )
-        cell, weights, bias, scalars = self.cell, self.weights, self.bias, self.scalars
+        cell, scalars = self.cell, self.scalars
+        weights, bias = parameters_of(self, ("weights", "bias"))
         shape = (cell.states, input.shape[0], self.state_size)
         if state is None or (isinstance(state, (tuple, list)) and len(state) == cell.states):
             given = StepArguments(input, weights, bias, tuple(state or ()), scalars, shape)

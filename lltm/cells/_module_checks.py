@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from torch import Size, Tensor, nn
 
@@ -16,6 +17,15 @@ def reset_parameters(module: nn.Module, state_size: int) -> None:
     bound = 1.0 / math.sqrt(state_size)
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -bound, bound)
+
+
+def parameters_of(module: nn.Module, names: Iterable[str]) -> list[Any]:
+    """A module's parameters, past ``nn.Module``'s search, which takes a tenth of a small call.
+
+    What a parametrization, say, has put in the place of one is found the usual way.
+    """
+    own = module._parameters
+    return [own[name] if name in own else getattr(module, name) for name in names]
 
 
 def check_sizes(cell: Definition, input_features: int, state_size: int) -> None:

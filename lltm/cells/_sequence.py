@@ -21,6 +21,7 @@ from lltm.cells._module_checks import (
     check_sizes,
     check_states,
     describe_sizes,
+    parameters_of,
     reset_parameters,
 )
 from lltm.cells._step import States
@@ -198,7 +199,9 @@ class Sequence(nn.Module):
             reset = None if reset is None else reset.unsqueeze(1)
         rows = input.shape[1:2] if batched else ()
         states = self._initial(input, hx, rows)
-        starts = self._by_layer("reset_state", reset_state, rows)
+        starts = None
+        if reset_state is not None:
+            starts = self._by_layer("reset_state", reset_state, rows)
         output, last = self._run(input, (run_forward, run_backward), states, reset, starts)
         if not batched:
             return output.squeeze(1), tuple(state.squeeze(1) for state in last)
@@ -222,20 +225,15 @@ class Sequence(nn.Module):
         self, input: Tensor, hx: States | None, batch: Sequence_[int]
     ) -> Sequence_[Tensor]:
         """``[N, B, S]`` of each layer and direction."""
-        given = self._by_layer("hx", hx, batch)
-        if given is not None:
-            return given
+        if hx is not None:
+            return self._by_layer("hx", hx, batch)
         rows = batch[0] if batch else 1
         zeros = input.new_zeros((self.cell.states, rows, self.state_size))
-        return (zeros,) * (self.num_layers * self._directions)
+        return (zeros,) * len(self._all_weights)
 
-    def _by_layer(
-        self, name: str, states: States | None, batch: Sequence_[int]
-    ) -> Sequence_[Tensor] | None:
+    def _by_layer(self, name: str, states: States, batch: Sequence_[int]) -> Sequence_[Tensor]:
         """``[N, B, S]`` of each layer and direction; ``B`` is 1 for an unbatched sequence."""
-        if states is None:
-            return None
-        layers = self.num_layers * self._directions
+        layers = len(self._all_weights)
         sizes = self._layout.state_sizes(self.cell, self.state_size)
         check_states(name, self.cell, states, [(layers, *batch, size) for size in sizes])
         if not batch:
@@ -259,7 +257,7 @@ class Sequence(nn.Module):
             for direction in range(self._directions):
                 index = layer * self._directions + direction
                 start = None if reset_state is None else reset_state[index]
-                parameters = [getattr(self, name) for name in self._all_weights[index]]
+                parameters = parameters_of(self, self._all_weights[index])
                 compute, of_layer = self._layout.layer(self.cell, parameters)
                 weights, bias, input_weights = of_layer
                 shared = states[index], self.scalars, reset, start

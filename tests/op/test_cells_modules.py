@@ -128,6 +128,28 @@ def test_copies(name: str, how: str) -> None:
     assert repr(rnn) == repr(copied)
 
 
+class Doubled(nn.Module):
+    def forward(self, weights: Tensor) -> Tensor:
+        return 2 * weights
+
+
+@pytest.mark.parametrize(
+    ("make", "weight", "shape"),
+    [
+        (cells.LSTM, "weight_hh_l0", (4, 2, 3)),
+        (cells.LLTM, "weight_l0", (4, 2, 3)),
+        (functools.partial(cells.Cell, formulas.GRU), "weights", (2, 3)),
+    ],
+)
+def test_a_parametrized_weight(make, weight: str, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    module, x = make(3, 8), torch.randn(shape)
+    doubled = copy.deepcopy(module)
+    doubled.load_state_dict({**module.state_dict(), weight: 2 * getattr(module, weight)})
+    nn.utils.parametrize.register_parametrization(module, weight, Doubled())
+    assert_equal(module(x), doubled(x))
+
+
 @EACH_CELL
 def test_backward_twice_and_after_a_change_in_place(name: str) -> None:
     torch.manual_seed(0)
