@@ -45,6 +45,17 @@ def _is_autograd_first() -> bool:
     return usual and not torch._C._is_any_autocast_enabled()
 
 
+def is_recorded() -> bool:
+    """Whether autograd, a compiler or a tracer keeps the operations that run.
+
+    torch.jit traces twice, once without gradients, and wants the same operations of both.
+    """
+    recorded: bool = (
+        torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._is_tracing()
+    )
+    return recorded
+
+
 def is_plain(args: Sequence[Any]) -> bool:
     """Whether autograd alone has a say in a call before its kernel."""
     if torch.compiler.is_compiling() or is_transformed() or has_torch_function(args):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lltm import contract
+from lltm import _dispatch, contract
 from lltm.cells._definition import Definition
 
 OP = "cells.sequence"
@@ -20,6 +20,8 @@ def with_gradient_of_its_own(tensor: Tensor) -> Tensor:
     That of one part of a concatenation is a view of the gradient of all, for which neither
     ``view`` nor ``torch.nn.utils.parameters_to_vector`` works; both summands of a sum have one.
     """
+    if not _dispatch.is_recorded():
+        return tensor
     (all_of_it,) = tensor.unsafe_chunk(1)  # the cheapest op whose derivative copies the gradient
     return all_of_it
 

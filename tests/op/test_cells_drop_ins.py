@@ -280,6 +280,17 @@ def test_gradients_can_be_changed_in_place(name: str, options: str, packed: bool
     assert_equal(ours, theirs)
 
 
+def test_gradients_of_what_was_exported_without_them_can_be_changed_in_place() -> None:
+    rnn, x = cells.LSTM(3, 5), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        exported = torch.export.export(rnn, (x,)).module()
+    biases = [getattr(exported, name) for name in ("bias_ih_l0", "bias_hh_l0")]
+    first, second = torch.autograd.grad(exported(x)[0].sum(), biases)
+    expected = second.clone()
+    first.mul_(0.5)
+    assert torch.equal(second, expected)
+
+
 @EACH_CELL
 def test_results_can_be_changed_in_place(name: str) -> None:
     """Those of Sequence and of Cell; a state that is written leaves the others alone."""
