@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Sequence_
-from typing import Any, overload
+from typing import overload
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from lltm import contract
-from lltm.cells._contract import Arguments
-from lltm.cells._definition import Definition
-from lltm.cells._layers import Packed, Run, run_backward, run_forward
-from lltm.cells._layouts import Layout
-from lltm.cells._module_checks import (
-    check_input,
-    check_reset,
-    check_sizes,
-    check_states,
-    describe_sizes,
-    parameters_of,
-    reset_parameters,
-)
+from lltm.cells._layers import Packed, run_backward, run_forward
+from lltm.cells._module_checks import check_input, check_reset
+from lltm.cells._stack import Stack
 from lltm.cells._step import States
 
-Runs = tuple[Run, Run]
-"""What runs one layer forward in time, and what runs one backward."""
 
-
-class Sequence(nn.Module):
+class Sequence(Stack):
     """A cell over sequences, called like :class:`torch.nn.LSTM`.
 
     ``L`` is ``num_layers`` and ``D`` is 2 if ``bidirectional``, else 1.
@@ -69,70 +53,6 @@ class Sequence(nn.Module):
 
     _features = "input_features"
     """What messages call ``F``."""
-    _layout = Layout()
-
-    def __init__(
-        self,
-        cell: Definition,
-        input_features: int,
-        state_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        **scalars: float,
-    ) -> None:
-        super().__init__()
-        check_sizes(cell, input_features, state_size)
-        contract.check_size("num_layers", num_layers)
-        contract.check_bool(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
-        contract.check_dtype(dtype)
-        contract.check_dropout(dropout, num_layers)
-        self.cell = cell
-        self.input_features = input_features
-        self.state_size = state_size
-        self.num_layers = num_layers
-        self.bias = bias
-        self.batch_first = batch_first
-        self.dropout = float(dropout)
-        self.bidirectional = bidirectional
-        self.scalars = cell.scalar_values(scalars)
-        self._all_weights = [
-            self._add_parameters(layer, direction, device, dtype)
-            for layer in range(num_layers)
-            for direction in range(self._directions)
-        ]
-        self.reset_parameters()
-
-    @property
-    def _directions(self) -> int:
-        return 2 if self.bidirectional else 1
-
-    def _add_parameters(
-        self,
-        layer: int,
-        direction: int,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> list[str]:
-        """Of one layer in one direction; their names."""
-        cell, state_size = self.cell, self.state_size
-        output_size, *_ = self._layout.state_sizes(cell, state_size)
-        features = self._directions * output_size if layer else self.input_features
-        suffix = f"_l{layer}{'_reverse' if direction else ''}"
-        names = []
-        for name, shape in self._layout.shapes(cell, features, state_size, self.bias).items():
-            empty = None if shape is None else torch.empty(shape, device=device, dtype=dtype)
-            names.append(name + suffix)
-            self.register_parameter(names[-1], None if empty is None else nn.Parameter(empty))
-        return names
-
-    def reset_parameters(self) -> None:
-        """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
-        reset_parameters(self, self.state_size)
 
     @overload
     def forward(
@@ -220,71 +140,3 @@ class Sequence(nn.Module):
         if unsorted_indices is not None:
             last = tuple(state.index_select(1, unsorted_indices) for state in last)
         return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), last
-
-    def _initial(
-        self, input: Tensor, hx: States | None, batch: Sequence_[int]
-    ) -> Sequence_[Tensor]:
-        """``[N, B, S]`` of each layer and direction."""
-        if hx is not None:
-            return self._by_layer("hx", hx, batch)
-        rows = batch[0] if batch else 1
-        zeros = input.new_zeros((self.cell.states, rows, self.state_size))
-        return (zeros,) * len(self._all_weights)
-
-    def _by_layer(self, name: str, states: States, batch: Sequence_[int]) -> Sequence_[Tensor]:
-        """``[N, B, S]`` of each layer and direction; ``B`` is 1 for an unbatched sequence."""
-        layers = len(self._all_weights)
-        sizes = self._layout.state_sizes(self.cell, self.state_size)
-        check_states(name, self.cell, states, [(layers, *batch, size) for size in sizes])
-        if not batch:
-            states = tuple(state.unsqueeze(1) for state in states)
-        return self._layout.stacked(states)
-
-    def _run(
-        self,
-        data: Tensor,
-        runs: Runs,
-        states: Sequence_[Tensor],
-        reset: Tensor | None = None,
-        reset_state: Sequence_[Tensor] | None = None,
-    ) -> tuple[Tensor, States]:
-        """All layers over ``data``, to the output and the last states."""
-        last = []
-        for layer in range(self.num_layers):
-            if layer and self.dropout:
-                data = F.dropout(data, self.dropout, self.training)
-            outputs = []
-            for direction in range(self._directions):
-                index = layer * self._directions + direction
-                start = None if reset_state is None else reset_state[index]
-                parameters = parameters_of(self, self._all_weights[index])
-                compute, of_layer = self._layout.layer(self.cell, parameters)
-                weights, bias, input_weights = of_layer
-                shared = states[index], self.scalars, reset, start
-                arguments = Arguments(data, weights, bias, *shared, input_weights)
-                output, state = runs[direction](compute, arguments)
-                outputs.append(output)
-                last.append(state)
-            data = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
-        return data, self._layout.unstacked(last)
-
-    def extra_repr(self) -> str:
-        """The cell, its sizes, and what differs from the defaults."""
-        defaults: dict[str, Any] = {
-            "num_layers": 1,
-            "bias": True,
-            "batch_first": False,
-            "dropout": 0.0,
-            "bidirectional": False,
-        }
-        differing = [
-            f"{name}={getattr(self, name)}"
-            for name, default in defaults.items()
-            if getattr(self, name) != default
-        ]
-        named = zip(self.cell.scalars, self.scalars, strict=True)
-        scalars = [f"{name}={value:g}" for (name, default), value in named if value != default]
-        return ", ".join([*self._sizes(), *differing, *scalars])
-
-    def _sizes(self) -> list[str]:
-        return describe_sizes(self.cell, self.input_features, self.state_size)
