@@ -33,6 +33,8 @@ FLAGS = (
 )
 LINKER_SUMMARY = re.compile(r"ld returned|linker command failed")
 """In the line that a compiler adds to the linker's own reason."""
+LAUNCHERS = ("ccache", "distcc", "icecc", "sccache")
+"""Programs that stand before a compiler in CXX, and start it."""
 MARKING = threading.Lock()
 """Held while the mark of a build is in the environment, where all that it starts gets it from."""
 
@@ -156,6 +158,16 @@ def compiler() -> list[str]:
         raise CompileError(
             f"CXX must name a C++ compiler, such as g++, got {named!r}: {error}"
         ) from None
+
+
+def without_launcher() -> str:
+    """The C++ compiler alone, for a program that starts it by itself.
+
+    Raises:
+        CompileError: CXX cannot be split into words.
+    """
+    words = compiler()
+    return next((word for word in words if Path(word).name not in LAUNCHERS), words[0])
 
 
 def unavailable_reason() -> str | None:

@@ -58,7 +58,7 @@ def compile_library(
     Raises:
         CompileError: a compiler is missing or failed.
     """
-    host = ["-ccbin", _compile.compiler()[0]] if os.environ.get("CXX") else []
+    host = ["-ccbin", _compile.without_launcher()] if os.environ.get("CXX") else []
     command = [
         *(str(nvcc()), *host, *_jit_cuda.generate_flags(images), "-std=c++17", "-O3", "-w"),
         f'-DLLTM_CUDA_ARCHITECTURES="{", ".join(images)}"',

@@ -35,7 +35,8 @@ _on_cuda: dict[str, bool] = {}
 _warned: set[str] = set()
 
 
-def _report(message: str) -> None:
+def report(message: str) -> None:
+    """Print what is compiled, while it is."""
     print(f"lltm.cells: {message}", file=sys.stderr, flush=True)
 
 
@@ -262,7 +263,7 @@ class CellBuild:
     def _compile(self, library: Path) -> None:
         target = ", ".join(self.images) or "this processor"
         about = "a minute" if self.images else "ten seconds"
-        _report(f"compiling {self.title} for {target}, once; takes about {about}")
+        report(f"compiling {self.title} for {target}, once; takes about {about}")
         start = time.perf_counter()
         header = self.directory / HEADER
         header.write_text(self.made.text, encoding="utf-8")
@@ -274,7 +275,7 @@ class CellBuild:
                 _compile_for_processor(library, flags)
         except _compile.CompileError as error:
             raise _compile.CompileError(_kept(self.directory, error)) from None
-        _report(f"{self.title} is ready after {time.perf_counter() - start:.1f} s")
+        report(f"{self.title} is ready after {time.perf_counter() - start:.1f} s")
 
 
 def _kept(directory: Path, error: _compile.CompileError) -> str:

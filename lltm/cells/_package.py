@@ -26,7 +26,7 @@ from lltm.cells import _cuda
 from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
 from lltm.cells._functor import functor
-from lltm.cells._kernels import BINDING, HEADER, functor_flags
+from lltm.cells._kernels import BINDING, HEADER, functor_flags, report
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 SETS = ("baseline", *(("avx2", "avx512") if X86 else ()))
@@ -233,6 +233,8 @@ class Package:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="lltm-cell-") as folder:
             compiled = [Path(folder) / name for name in self.libraries]
+            kinds = ", ".join((*SETS, *self.images))
+            report(f"compiling {self.name} for {kinds}; takes about a minute")
             self._compile(*compiled)
             return _write_wheel(self, out, compiled)
 

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 from lltm import _compile
 from lltm.cells.__main__ import main
@@ -186,6 +187,36 @@ def test_what_is_no_cell_is_named(
     assert main(["build", target, "--out", "out"]) == 1
     assert message in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+def test_what_takes_a_minute_is_said_first(
+    source: Path, quick_compiler: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["build", f"{source}:DECAYING", "--out", str(source.parent)]) == 0
+    printed = capsys.readouterr()
+    assert "compiling DECAYING for baseline" in printed.err
+    (wheel,) = source.parent.glob("*.whl")
+    assert printed.out == f"{wheel}\n"
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="torch has found its own nvcc")
+def test_nvcc_gets_the_compiler_behind_a_launcher(
+    source: Path, quick_compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher, such as ccache, is no compiler by itself."""
+    folder = source.parent
+    calls, nvcc, launcher = folder / "calls", folder / "cuda/bin/nvcc", folder / "ccache"
+    nvcc.parent.mkdir(parents=True)
+    for program, text in (
+        (nvcc, f'echo "$@" >> {calls}; exec {quick_compiler} "$@"'),
+        (launcher, 'exec "$@"'),
+    ):
+        program.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        program.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(folder / "cuda"))
+    monkeypatch.setenv("CXX", f"{launcher} {quick_compiler}")
+    assert main(["build", f"{source}:DECAYING", "--out", str(folder), "--cuda", "9.0"]) == 0
+    assert f"-ccbin {quick_compiler} " in calls.read_text(encoding="utf-8")
 
 
 def test_a_file_for_a_folder_is_named(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
