@@ -353,7 +353,7 @@ def test_traced_by_jit(name: str) -> None:
 
 def test_what_torchs_modules_have_and_these_do_not() -> None:
     with pytest.raises(ValueError, match=r"nonlinearity must be 'tanh' or 'relu', got \['tanh'\]"):
-        cells.RNN(3, 5, nonlinearity=["tanh"])  # type: ignore[arg-type]
+        cells.RNN(3, 5, nonlinearity=["tanh"])  # type: ignore[arg-type]  # a fault
     with pytest.raises(ValueError, match="nonlinearity must be 'tanh' or 'relu', got 'gelu'"):
         cells.RNN(3, 5, nonlinearity="gelu")
 
