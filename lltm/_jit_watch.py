@@ -14,26 +14,43 @@ import sys
 import time
 
 VARIABLE = "LLTM_JIT_BUILD"
+PATIENCE_S = 10.0
+"""For what does not end: a process that hangs in the kernel, or never has an environment there."""
+ENV_END = 48
+"""Of the words after the name in /proc/PID/stat: where its environment ends, 0 without one."""
 
 
-def marked(mark: str) -> list[int]:
-    """The processes that a build has started."""
-    entry, found = f"\0{VARIABLE}={mark}\0".encode(), []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
-            if entry in b"\0" + file.read():
-                found.append(int(name))
-    return found
+def is_marked(pid: str, entry: bytes) -> bool | None:
+    """Whether a build has started this process; ``None`` while exec has yet to lay that out."""
+    # In this order: what is laid out between the two is found then.
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        laid_out = int(file.read().rpartition(b")")[2].split()[ENV_END])
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        environment = file.read()
+    if laid_out or environment:
+        return entry in b"\0" + environment
+    os.readlink(f"/proc/{pid}/exe")  # OSError of one that has ended, and of a thread of the kernel
+    return None
+
+
+def end_all(entry: bytes) -> bool:
+    """End what a build has started; whether there may be more of it, such as a child forked now."""
+    more = False
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            marked = is_marked(pid, entry)
+            more |= marked is not False
+            if marked:
+                os.kill(int(pid), signal.SIGKILL)
+    return more
 
 
 def main() -> None:
     """Wait for the end of the building process, then end what it left."""
     pipe, mark = int(sys.argv[1]), sys.argv[2]
     os.read(pipe, 1)
-    while left := marked(mark):  # one that is forked meanwhile is met in the next round
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    entry, end = f"\0{VARIABLE}={mark}\0".encode(), time.monotonic() + PATIENCE_S
+    while end_all(entry) and time.monotonic() < end:
         time.sleep(0.01)
 
 
