@@ -57,6 +57,15 @@ def finish(folder: Path, **options: Any) -> tuple[int, str]:
     return process.returncode, told
 
 
+def start_and_hang(folder: Path) -> Any:
+    """A run that is at the tests of a row, which do not end."""
+    process = start(folder, jobs=1, tests={NATIVE: "hang"})
+    while not (folder / "logs" / NATIVE / "tests.log").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    return process
+
+
 def rows(folder: Path) -> dict[str, dict[str, Any]]:
     found = [json.loads(path.read_text()) for path in (folder / "rows").glob("*.json")]
     return {row["id"]: row for row in found}
@@ -285,8 +294,7 @@ def test_a_library_that_is_not_held_to_the_level_fails_the_row(tmp_path: Path) -
 
 
 def test_a_run_killed_at_once_keeps_what_is_proven(tmp_path: Path) -> None:
-    process = start(tmp_path, jobs=1, tests={NATIVE: "hang"})
-    wait_for((tmp_path / "logs" / NATIVE / "tests.log").exists)
+    process = start_and_hang(tmp_path)
     process.kill()
     process.communicate(timeout=100)
     before = rows(tmp_path)
@@ -320,8 +328,7 @@ def test_a_row_told_to_build_nothing_fails_without_its_wheel(tmp_path: Path) -> 
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    first = start(tmp_path, jobs=1, tests={NATIVE: "hang"})
-    wait_for((tmp_path / "logs" / NATIVE / "tests.log").exists)
+    first = start_and_hang(tmp_path)
     code, told = finish(tmp_path)
     assert code == 2
     assert f"another run, process {first.pid}, is at work in" in told
@@ -332,8 +339,7 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_stops_its_children(tmp_path: Path) -> None:
-    process = start(tmp_path, jobs=1, tests={NATIVE: "hang"})
-    wait_for((tmp_path / "logs" / NATIVE / "tests.log").exists)
+    process = start_and_hang(tmp_path)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=100)
     assert process.returncode == 130
@@ -469,13 +475,6 @@ def test_resume_runs_what_another_file_may_decide_otherwise(tmp_path: Path) -> N
     ):
         (project / file).write_text("# changed\n", encoding="utf-8")
         assert kept_by_resume(project, folder) == kept, file
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass within 30 s"
-        time.sleep(0.05)
 
 
 def running(part: str) -> list[str]:
