@@ -110,18 +110,16 @@ def watched() -> Iterator[None]:
         return
     with MARKING:
         mark = f"{os.getpid()}-{time.monotonic_ns()}"
-        end, hold = os.pipe()
-        command = [sys.executable, "-I", "-S", _jit_watch.__file__, str(end), mark]
+        command = [sys.executable, "-I", "-S", _jit_watch.__file__, mark]
         # A session of its own: the Ctrl-C that ends the build is not meant for it.
-        watch = subprocess.Popen(command, pass_fds=[end], start_new_session=True)
-        os.close(end)
+        watch = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         os.environ[_jit_watch.VARIABLE] = mark
         try:
             yield
         finally:
             del os.environ[_jit_watch.VARIABLE]
-            os.close(hold)
-            watch.wait()
+            # Not the end of the pipe alone: what another thread has forked holds that open.
+            watch.communicate(b"\n")
 
 
 def _run(command: Sequence[str]) -> None:

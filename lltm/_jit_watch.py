@@ -1,6 +1,6 @@
-"""Ends what a build has started once the process that builds is gone: `_jit_watch.py FD MARK`.
+"""Ends what a build has started once the process that builds is gone: `_jit_watch.py MARK`.
 
-FD is the read end of a pipe whose other end the building process alone holds: it closes however
+Its input is a pipe from the building process, which writes to it after the build: it closes however
 that process ends, by SIGKILL, too. ninja gives each compiler a process group of its own, so that no
 signal to a group reaches them all; but each has the mark in its environment. Linux only.
 """
@@ -47,9 +47,8 @@ def end_all(entry: bytes) -> bool:
 
 def main() -> None:
     """Wait for the end of the building process, then end what it left."""
-    pipe, mark = int(sys.argv[1]), sys.argv[2]
-    os.read(pipe, 1)
-    entry, end = f"\0{VARIABLE}={mark}\0".encode(), time.monotonic() + PATIENCE_S
+    os.read(sys.stdin.fileno(), 1)
+    entry, end = f"\0{VARIABLE}={sys.argv[1]}\0".encode(), time.monotonic() + PATIENCE_S
     while end_all(entry) and time.monotonic() < end:
         time.sleep(0.01)
 

@@ -432,6 +432,25 @@ def test_a_compiler_that_has_just_been_started_does_not_outlive_its_build() -> N
         assert ended
 
 
+FORKING = """
+import os, time
+from lltm import jit
+with jit.watched():
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+        os._exit(0)
+assert os.waitpid(child, os.WNOHANG) == (0, 0)
+os.kill(child, 9)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: nothing is watched elsewhere")
+def test_a_build_does_not_wait_for_what_another_thread_forks(tmp_path: Path) -> None:
+    """Such as a worker of a DataLoader, which holds open what this process has opened."""
+    subprocess.run([sys.executable, "-c", FORKING], cwd=tmp_path, check=True)
+
+
 def test_two_threads_may_build() -> None:
     """A kernel of a cell and the native binding: neither ends what the other has started."""
 
