@@ -75,6 +75,7 @@ def drawn(size: Size) -> tuple[Program, ...]:
 
     @settings(
         max_examples=COUNT,
+        deadline=None,
         database=None,
         derandomize=True,
         phases=[Phase.generate],
