@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 QUICK = ("--state-size", "12", "--steps", "60")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 FIRST_SAVE = 50
-PATIENCE_S = 120
 
 
 def results(folder, out="train_output"):
@@ -93,19 +91,31 @@ def test_no_thread_of_the_process_group_is_left(tmp_path):
     assert "gloo" not in left.stdout
 
 
-def test_a_killed_run_goes_on_where_it_was(run, start, tmp_path):
-    arguments = (*QUICK[:2], "--steps", "300", "--backend", "fused")
-    run("train", *arguments, "--out", "straight")
-    checkpoint = tmp_path / "killed" / "fused.pt"
-    process = start("train", *arguments, "--out", "killed")
-    deadline = time.monotonic() + PATIENCE_S
-    while not checkpoint.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    assert FIRST_SAVE <= len(torch.load(checkpoint, weights_only=True)["losses"]) < 300
+KILLED = """
+import os, runpy, signal, sys
+saved = 0
+def kill(event, arguments):
+    global saved
+    if event == "os.rename" and str(arguments[1]).endswith("fused.pt"):
+        saved += 1
+        if saved == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(kill)
+sys.argv.pop(0)
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""It ends when its second checkpoint is written, and not yet in the place of the first."""
 
-    run("train", *arguments, "--out", "killed")
+
+def test_a_killed_run_goes_on_where_it_was(run, tmp_path):
+    arguments = ("train", *QUICK[:2], "--steps", "120", "--backend", "fused")
+    run(*arguments, "--out", "straight")
+    run(*arguments, "--out", "killed", through=("-c", KILLED), fails=True)
+    checkpoint = torch.load(tmp_path / "killed" / "fused.pt", weights_only=True)
+    assert len(checkpoint["losses"]) == FIRST_SAVE
+
+    run(*arguments, "--out", "killed")
     assert results(tmp_path, "killed")["losses"] == results(tmp_path, "straight")["losses"]
 
 
