@@ -86,9 +86,14 @@ class Library:
         link += [f"-L{path}" for path in torchs.library_paths()]
         try:
             # In this order: once one has failed, or at Ctrl-C, nobody waits for the others.
-            with ThreadPoolExecutor(os.cpu_count()) as workers, watched():
-                list(workers.map(_run, commands))
-                _run([*link, "-ltorch_cpu", "-lc10", *self.link_flags])
+            with (
+                ThreadPoolExecutor(os.cpu_count()) as workers,
+                watched(),
+                contextlib.closing(_Starter()) as starter,
+            ):
+                list(workers.map(starter.run, commands))
+                link += ["-ltorch_cpu", "-lc10", *self.link_flags]
+                workers.submit(starter.run, link).result()
             linked.replace(self.path)
         finally:
             for made in (*objects, linked):
@@ -122,21 +127,44 @@ def watched() -> Iterator[None]:
             watch.communicate(b"\n")
 
 
-def _run(command: Sequence[str]) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-    except OSError as error:
-        raise CompileError(f"{command[0]} cannot be started: {error.strerror}") from None
-    if done.returncode:
-        silent = f"{command[0]} printed nothing, and ended with {_status(done.returncode)}"
-        raise CompileError(f"{shlex.join(command)} failed:\n{done.stdout.strip() or silent}")
+class _Starter:
+    """Runs compilers until it is closed: one that a thread starts later would outlive the build."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """Start no other."""
+        with self._lock:
+            self._closed = True
+
+    def run(self, command: Sequence[str]) -> None:
+        """Run a compiler to its end.
+
+        Raises:
+            CompileError: it failed, or was not started.
+        """
+        with self._start(command) as process:
+            output, _ = process.communicate()
+        if process.returncode:
+            silent = f"{command[0]} printed nothing, and ended with {_status(process.returncode)}"
+            raise CompileError(f"{shlex.join(command)} failed:\n{output.strip() or silent}")
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[str]:
+        with self._lock:
+            if self._closed:
+                raise CompileError(f"{command[0]} was not started: the build has ended")
+            try:
+                return subprocess.Popen(
+                    command,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                )
+            except OSError as error:
+                raise CompileError(f"{command[0]} cannot be started: {error.strerror}") from None
 
 
 def _status(code: int) -> str:

@@ -314,9 +314,16 @@ def test_a_full_disk_is_named(fresh: InstalledCopy) -> None:
 
 
 HANGING = """
-import os, signal
+import os, signal, sys, time
 os.environ["CXX"] = {compiler!r}
 signal.signal(signal.SIGINT, signal.default_int_handler)
+compilers = []
+def delay_the_second(event, arguments):
+    if event == "subprocess.Popen" and "-c" in arguments[1]:
+        compilers.append(arguments)
+        if len(compilers) == 2:
+            time.sleep(1)
+sys.addaudithook(delay_the_second)
 """
 HANGS = """#!/bin/sh
 for word; do test "$previous" = -o && echo half > "$word"; previous=$word; done
