@@ -61,9 +61,15 @@ TILES = ["csrc/cpu/amx.cpp", "csrc/cpu/bf16_dot.cpp"] if TILED_SETS else []
 CPU_SOURCES = [*(f"csrc/cpu/{name}" for name in KERNELS), *TILES]
 
 
+def numbers(series: str) -> tuple[int, int]:
+    """``2.10`` as what can be compared: ``(2, 10)``."""
+    major, minor = map(int, series.split("."))
+    return major, minor
+
+
 def target_macro(version: str) -> str:
     """``2.10`` as torch spells a version in TORCH_TARGET_VERSION: a byte each, from the top."""
-    major, minor = map(int, version.split("."))
+    major, minor = numbers(version)
     return f"0x{major:02x}{minor:02x}000000000000"
 
 
@@ -192,10 +198,20 @@ def check_jobs() -> None:
     os.environ["MAX_JOBS"] = jobs
 
 
+def check_torch() -> None:
+    """A stable build has a torch with the stable ABI, or each source fails on many lines."""
+    if BINDING == "stable" and numbers(torch_series()) < numbers(TORCH_TARGET):
+        raise SystemExit(
+            f"lltm's stable library is built on torch {TORCH_TARGET} or newer, and "
+            f"{sys.executable} has {torch.__version__}; run `pip install 'torch>={TORCH_TARGET}'` "
+            "there first, or build for this torch alone with LLTM_BINDING=native"
+        )
+
+
 def compiler_command() -> list[str]:
     """The C++ compiler as torch runs it: from 2.13 on one program, before which it puts ccache."""
     command = cpp_extension.get_cxx_compiler()
-    whole = tuple(map(int, torch_series().split("."))) >= (2, 13)
+    whole = numbers(torch_series()) >= (2, 13)
     return [command] if whole else command.split()
 
 
@@ -297,6 +313,7 @@ class Build(cpp_extension.BuildExtension):
     def run(self) -> None:
         """Build, then describe the library beside it."""
         check_jobs()
+        check_torch()
         check_compiler()
         if self.inplace:  # the sources have no folder for it
             for ext in self.extensions:

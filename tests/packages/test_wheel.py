@@ -341,6 +341,16 @@ def test_what_a_build_needs_is_checked_before_it(
     assert "Traceback" not in refused
 
 
+def test_a_torch_before_the_stable_abi_is_named(tmp_path: Path) -> None:
+    """With --no-build-isolation pip compiles before it installs what the wheel requires."""
+    clone(tmp_path)
+    code = f"torch = '2.9.1'\n{OTHER_TORCH}{RUN}"
+    refused = refusal(tmp_path, "-c", code, "-q", "build_ext", LLTM_BINDING="stable", CXX="false")
+    assert refused.startswith("lltm's stable library is built on torch 2.10 or newer, and ")
+    assert f"{sys.executable} has 2.9.1; run `pip install 'torch>=2.10'` there first" in refused
+    assert "LLTM_BINDING=native" in refused
+
+
 @pytest.mark.parametrize("name", ["CXX", "MAX_JOBS"])
 def test_what_is_empty_is_not_named(tmp_path: Path, name: str) -> None:
     clone(tmp_path)
