@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -216,13 +215,17 @@ def compiler_command() -> list[str]:
 
 
 def check_compiler() -> None:
-    """CXX names a program that is there: torch and ninja would say so on a hundred lines."""
-    command = compiler_command()
-    if shutil.which(command[0]) is None:
-        raise SystemExit(
-            f"there is no C++ compiler {' '.join(command)!r}; install one, such as with "
-            "`apt install g++`, or name one in CXX: one program, without arguments"
-        )
+    """CXX names a program that runs, or torch and ninja would say so on a hundred lines."""
+    named = cpp_extension.get_cxx_compiler()
+    for command in (compiler_command(), named.split()):  # setuptools, which links, splits it
+        try:
+            subprocess.run([*command, "--version"], stdout=subprocess.DEVNULL, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SystemExit(
+                f"there is no C++ compiler {named!r} that runs ({error}); install one, such as "
+                "with `apt install g++`, or name one in CXX: one program, without arguments, its "
+                "path without spaces"
+            ) from None
 
 
 def compiler() -> str:

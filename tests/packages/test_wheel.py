@@ -325,9 +325,10 @@ def test_a_packager_gets_the_version_without_marks() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("CXX", "no-such-compiler", "there is no C++ compiler 'no-such-compiler'; install one"),
+        ("CXX", "no-such-compiler", "there is no C++ compiler 'no-such-compiler' that runs"),
         ("CXX", "ccache g++", "or name one in CXX: one program, without arguments"),
-        ("CXX", 'g++ "', "there is no C++ compiler 'g++ \"'; install one"),
+        ("CXX", 'g++ "', "there is no C++ compiler 'g++ \"' that runs"),
+        ("CXX", "false", "there is no C++ compiler 'false' that runs (Command"),
         ("MAX_JOBS", "many", "MAX_JOBS must be how many compilers run at a time, 1 or more, got"),
         ("MAX_JOBS", "0", "1 or more, got '0'"),
     ],
@@ -349,6 +350,17 @@ def test_a_torch_before_the_stable_abi_is_named(tmp_path: Path) -> None:
     assert refused.startswith("lltm's stable library is built on torch 2.10 or newer, and ")
     assert f"{sys.executable} has 2.9.1; run `pip install 'torch>=2.10'` there first" in refused
     assert "LLTM_BINDING=native" in refused
+
+
+@of_a_shell
+def test_a_compiler_in_a_path_with_a_space_is_refused_first(tmp_path: Path, tools: Path) -> None:
+    """Torch takes the path whole and compiles; setuptools splits it, and could not link."""
+    clone(tmp_path / "tree")
+    spaced = tools.rename(tmp_path / "my tools") / "g++"
+    refused = refusal(tmp_path / "tree", "setup.py", "-q", "build_ext", CXX=str(spaced))
+    assert refused.startswith(f"there is no C++ compiler '{spaced}' that runs")
+    assert "its path without spaces" in refused
+    assert not (spaced.parent / "g++.log").exists()
 
 
 @pytest.mark.parametrize("name", ["CXX", "MAX_JOBS"])
