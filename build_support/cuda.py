@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -49,11 +50,29 @@ def nvcc() -> Path:
     return found
 
 
+def _nvcc_output(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What nvcc prints.
+
+    Raises:
+        SystemExit: it does not run, as a wrapper whose toolkit is gone.
+    """
+    command = [str(nvcc()), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True)
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.strip() or f"exit status {error.returncode}"
+    except OSError as error:
+        reason = error.strerror
+    raise SystemExit(
+        f"LLTM_CUDA=1 needs nvcc, and {shlex.join(command)} fails ({reason}); name another toolkit "
+        "in CUDA_HOME, or leave LLTM_CUDA out to build for the CPU"
+    )
+
+
 @functools.cache
 def home() -> Path:
     """The folder of the toolkit, asked of nvcc: the one on PATH may be a link or a script."""
-    command = [str(nvcc()), "--dryrun", "-x", "cu", os.devnull, "-c", "-o", os.devnull]
-    steps = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    steps = _nvcc_output("--dryrun", "-x", "cu", os.devnull, "-c", "-o", os.devnull).stderr
     match = re.search(r"^#\$ TOP=(.+)$", steps, re.MULTILINE)
     if match is None:
         raise SystemExit(f"{nvcc()} --dryrun names no TOP folder; name the toolkit in CUDA_HOME")
@@ -63,8 +82,7 @@ def home() -> Path:
 @functools.cache
 def release() -> str:
     """The toolkit's release, such as ``13.0``."""
-    command = [str(nvcc()), "--version"]
-    banner = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    banner = _nvcc_output("--version").stdout
     match = re.search(r"release (\d+\.\d+)", banner)
     if match is None:
         raise SystemExit(f"{nvcc()} --version names no release: {banner!r}")

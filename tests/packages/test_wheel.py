@@ -297,6 +297,21 @@ def test_what_the_environment_asks_for_is_checked_first(
     assert refusal(ROOT, "setup.py", "--version", **{name: value}) == message
 
 
+@of_a_shell
+@pytest.mark.parametrize(
+    ("mode", "reason"), [(0o755, "run module load cuda first"), (0o644, "Permission denied")]
+)
+def test_an_nvcc_that_does_not_run_is_named(mode: int, reason: str, tmp_path: Path) -> None:
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text("#!/bin/sh\necho run module load cuda first >&2\nexit 1\n")
+    nvcc.chmod(mode)
+    named = {"LLTM_CUDA": "1", "CUDA_HOME": str(tmp_path)}
+    refused = refusal(ROOT, "setup.py", "--version", **named)
+    assert refused.startswith(f"LLTM_CUDA=1 needs nvcc, and {nvcc} --version fails ({reason}); ")
+    assert "leave LLTM_CUDA out" in refused
+
+
 def version(**environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", "from build_support.variant import *; print(package_version())"],
