@@ -20,6 +20,7 @@ import os
 import shutil
 import sys
 import tarfile
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -129,6 +130,13 @@ class Sdist(sdist):
 if WITHOUT_LIBRARY.isdisjoint(sys.argv) or not WITH_LIBRARY.isdisjoint(sys.argv):
     if find_spec("torch") is None:
         raise SystemExit(NO_TORCH)
+    try:
+        import_module("torch")
+    except (ImportError, OSError) as error:
+        raise SystemExit(
+            f"torch cannot be loaded by {sys.executable}: {error}; reinstall it or, if it is in "
+            "pip's temporary folder and that is mounted noexec, name another folder in TMPDIR"
+        ) from None
     from build_support import library
 
     setup(

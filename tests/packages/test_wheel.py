@@ -395,6 +395,21 @@ def test_without_torch_a_build_says_to_install_it(tmp_path: Path, binding: str) 
     assert said.startswith("No module named 'torch': lltm is compiled against it")
 
 
+def test_a_torch_that_does_not_load_is_named(tmp_path: Path) -> None:
+    """As where TMPDIR is mounted noexec: pip makes its isolated environment there."""
+    clone(tmp_path / "tree")
+    package = tmp_path / "site" / "torch"
+    package.mkdir(parents=True)
+    library = package / "libtorch.so"
+    library.write_text("no library")
+    (package / "__init__.py").write_text(f"import ctypes; ctypes.CDLL({str(library)!r})")
+    named = {"PYTHONPATH": str(package.parent)}
+    refused = refusal(tmp_path / "tree", "setup.py", "-q", "bdist_wheel", **named)
+    assert refused.startswith(f"torch cannot be loaded by {sys.executable}: {library}: ")
+    assert "name another folder in TMPDIR" in refused
+    assert "Traceback" not in refused
+
+
 @pytest.mark.parametrize("old", ["65.5.0", "76.1.0"])
 def test_an_old_setuptools_is_named(old: str, tmp_path: Path) -> None:
     """A venv of CPython 3.11 has 65.5: it knows no bdist_wheel. 76.1 reads no SPDX licence."""
