@@ -65,6 +65,12 @@ def compiled_cells(compiler: None) -> None:
     assert all(cells.prepare(cell) for cell in CELLS.values())
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """The same random numbers whichever tests the worker has run before."""
+    torch.manual_seed(0)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Gather the oracle's measurements; under xdist this runs in the controller."""
     if report.when == "call":
