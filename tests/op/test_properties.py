@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import cases
 import torch
 from cases import BIASES, Case
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lltm
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from cases import Arguments
     from torch import Tensor
 
-SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
+SETTINGS = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],  # a clock's, as a deadline: it tells of the load
+)
 dtypes = st.sampled_from([torch.float32, torch.float64])
 
 
