@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from lltm import contract
+from lltm.cells import formulas
+from lltm.cells._contract import Arguments
+from lltm.cells._definition import Definition
+from lltm.cells._layers import Layer
+from lltm.cells._layouts import Layout, Weights
+from lltm.cells._module_checks import reset_parameters
+from lltm.cells._stack import Stack
 from lltm.functional import lltm_cell, lltm_sequence
 from lltm.stream import LLTMStream
 
 State = tuple[Tensor, Tensor]
 """A hidden and a cell state."""
-_Run = Callable[..., tuple[Tensor, Tensor, Tensor]]
-
-
-def _reset(module: nn.Module, state_size: int) -> None:
-    """Draw every parameter from U(-1/sqrt(S), 1/sqrt(S)), as the tutorial and nn.LSTM do."""
-    bound = 1.0 / math.sqrt(state_size)
-    for parameter in module.parameters():
-        nn.init.uniform_(parameter, -bound, bound)
 
 
 class LLTM(nn.Module):
@@ -90,7 +86,7 @@ class LLTM(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
-        _reset(self, self.state_size)
+        reset_parameters(self, self.state_size)
 
     def forward(self, input: Tensor, state: State | None = None) -> State:
         """Run one step.
@@ -155,7 +151,23 @@ class LLTM(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-class LLTMSequence(nn.Module):
+class _OfTheOp(Layout):
+    """A layer is one call of :func:`lltm.lltm_sequence`."""
+
+    def layer(self, cell: Definition, parameters: Sequence[Tensor]) -> tuple[Layer, Weights]:
+        """The same for every layer."""
+        weights, bias = parameters
+        return _run, (weights, bias, None)
+
+
+def _run(arguments: Arguments) -> tuple[Tensor, Tensor]:
+    h0, c0 = arguments.states.unbind()
+    weights, bias = arguments.weights, arguments.bias
+    output, h_n, c_n = lltm_sequence(arguments.input, weights, bias, h0, c0, *arguments.scalars)
+    return output, torch.stack((h_n, c_n))
+
+
+class LLTMSequence(Stack):
     """The LLTM over sequences, called like :class:`torch.nn.LSTM`.
 
     ``L`` is ``num_layers`` and ``D`` is 2 if ``bidirectional``, else 1.
@@ -193,6 +205,8 @@ class LLTMSequence(nn.Module):
         >>> output, (h_n, c_n) = rnn(torch.randn(64, 16, 32))
     """
 
+    _layout = _OfTheOp()
+
     def __init__(
         self,
         input_features: int,
@@ -206,45 +220,30 @@ class LLTMSequence(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        contract.check_size("input_features", input_features)
-        contract.check_size("state_size", state_size)
-        contract.check_size("num_layers", num_layers)
-        contract.check_bool(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         contract.check_alpha(alpha)
-        contract.check_dtype(dtype)
-        contract.check_dropout(dropout, num_layers)
-        self.input_features = input_features
-        self.state_size = state_size
-        self.num_layers = num_layers
-        self.bias = bias
-        self.batch_first = batch_first
-        self.dropout = float(dropout)
-        self.bidirectional = bidirectional
-        self.alpha = alpha
-        for layer in range(num_layers):
-            features = input_features if layer == 0 else self._directions * state_size
-            for direction in range(self._directions):
-                weight_name, bias_name = self._names(layer, direction)
-                shape = (3 * state_size, state_size + features)
-                weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-                row = nn.Parameter(torch.empty(3 * state_size, device=device, dtype=dtype))
-                self.register_parameter(weight_name, weight)
-                self.register_parameter(bias_name, row if bias else None)
-        self.reset_parameters()
+        super().__init__(
+            formulas.LLTM,
+            input_features,
+            state_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            device,
+            dtype,
+            alpha=alpha,
+        )
 
     @property
-    def _directions(self) -> int:
-        return 2 if self.bidirectional else 1
+    def alpha(self) -> float:
+        """The candidate ELU's scale for negative arguments."""
+        return self.scalars[0]
 
-    @staticmethod
-    def _names(layer: int, direction: int) -> tuple[str, str]:
-        suffix = f"_l{layer}{'_reverse' if direction else ''}"
-        return f"weight{suffix}", f"bias{suffix}"
-
-    def reset_parameters(self) -> None:
-        """Draw new parameters from U(-1/sqrt(S), 1/sqrt(S))."""
-        _reset(self, self.state_size)
+    @alpha.setter
+    def alpha(self, alpha: float) -> None:
+        contract.check_alpha(alpha)
+        self.scalars = (alpha,)
 
     @overload
     def forward(self, input: Tensor, hx: State | None = ...) -> tuple[Tensor, State]: ...
@@ -278,87 +277,8 @@ class LLTMSequence(nn.Module):
             RuntimeError: an argument's rank, size, dtype or device does not fit.
             TypeError: ``input`` is no tensor, or ``hx`` no pair of tensors.
         """
-        if isinstance(input, PackedSequence):
-            return self._forward_packed(input, hx)
-        if not isinstance(input, Tensor):
-            raise TypeError(
-                f"input must be a Tensor or a PackedSequence, got {type(input).__name__}"
-            )
-        batched = input.dim() == 3
-        if not batched and input.dim() != 2:
-            batch = "[B, T, F]" if self.batch_first else "[T, B, F]"
-            raise RuntimeError(
-                f"input must have shape {batch}, or [T, F] unbatched, got {list(input.shape)}"
-            )
-        contract.check_module_input(input, "input_features", self.input_features)
-        transposed = batched and self.batch_first
-        steps = input.transpose(0, 1) if transposed else input if batched else input.unsqueeze(1)
-        batch_shape = (steps.shape[1],) if batched else ()
-        h_0, c_0 = self._initial(input, hx, batch_shape)
-        if not batched:
-            h_0, c_0 = h_0.unsqueeze(1), c_0.unsqueeze(1)
-        output, h_n, c_n = self._run(steps, (lltm_sequence, _run_backward), h_0, c_0)
-        if not batched:
-            return output.squeeze(1), (h_n.squeeze(1), c_n.squeeze(1))
-        # A view that transposes nothing is a view still, and cannot be detached in place.
-        return output.transpose(0, 1) if transposed else output, (h_n, c_n)
-
-    def _forward_packed(
-        self,
-        input: PackedSequence,
-        hx: State | None,
-    ) -> tuple[PackedSequence, State]:
-        data, batch_sizes, sorted_indices, unsorted_indices = input
-        contract.check_module_input(data, "input_features", self.input_features)
-        h_0, c_0 = self._initial(data, hx, (int(batch_sizes[0]),))
-        if sorted_indices is not None and hx is not None:
-            h_0, c_0 = h_0.index_select(1, sorted_indices), c_0.index_select(1, sorted_indices)
-        groups = _groups(batch_sizes)
-        runs = (partial(_run_packed_forward, groups), partial(_run_packed_backward, groups))
-        output, h_n, c_n = self._run(data, runs, h_0, c_0)
-        if unsorted_indices is not None:
-            h_n, c_n = h_n.index_select(1, unsorted_indices), c_n.index_select(1, unsorted_indices)
-        packed = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
-        return packed, (h_n, c_n)
-
-    def _initial(self, input: Tensor, hx: State | None, batch_shape: tuple[int, ...]) -> State:
-        shape = (self.num_layers * self._directions, *batch_shape, self.state_size)
-        if hx is None:
-            zeros = input.new_zeros(shape)
-            return zeros, zeros
-        contract.check_state("hx", hx)
-        terms = "[L * D, B, S]" if batch_shape else "[L * D, S]"
-        for name, part in zip(("h_0", "c_0"), hx, strict=True):
-            if part.shape != shape:
-                raise RuntimeError(
-                    f"{name} of hx must have shape {terms} = {list(shape)}, got {list(part.shape)}"
-                )
-        return hx
-
-    def _run(
-        self, data: Tensor, runs: tuple[_Run, _Run], h_0: Tensor, c_0: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """All layers over ``data``, by ``runs``: one layer forward and one backward in time."""
-        h_n, c_n = [], []
-        for layer in range(self.num_layers):
-            if layer and self.dropout:
-                data = F.dropout(data, self.dropout, self.training)
-            outputs = []
-            for direction in range(self._directions):
-                weight_name, bias_name = self._names(layer, direction)
-                output, h, c = runs[direction](
-                    data,
-                    getattr(self, weight_name),
-                    getattr(self, bias_name),
-                    h_0[layer * self._directions + direction],
-                    c_0[layer * self._directions + direction],
-                    self.alpha,
-                )
-                outputs.append(output)
-                h_n.append(h)
-                c_n.append(c)
-            data = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
-        return data, torch.stack(h_n), torch.stack(c_n)
+        output, (h_n, c_n) = self._over(input, hx)
+        return output, (h_n, c_n)
 
     def stream(self, batch_size: int = 1) -> LLTMStream:
         """For inference where inputs arrive one at a time: all layers, their parameters packed.
@@ -374,95 +294,8 @@ class LLTMSequence(nn.Module):
             raise ValueError(
                 "a bidirectional module cannot be streamed: it starts at the last step"
             )
-        names = (self._names(layer, 0) for layer in range(self.num_layers))
-        layers = [(getattr(self, weights), getattr(self, bias)) for weights, bias in names]
+        layers = [tuple(getattr(self, name) for name in names) for names in self._all_weights]
         return LLTMStream(layers, batch_size, self.alpha)
 
-    def extra_repr(self) -> str:
-        """Sizes, and what differs from the defaults."""
-        defaults = {
-            "num_layers": 1,
-            "bias": True,
-            "batch_first": False,
-            "dropout": 0.0,
-            "bidirectional": False,
-            "alpha": 1.0,
-        }
-        differing = [
-            f"{name}={getattr(self, name)}"
-            for name, default in defaults.items()
-            if getattr(self, name) != default
-        ]
-        return ", ".join([f"{self.input_features}, {self.state_size}", *differing])
-
-
-def _run_backward(
-    input: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    h0: Tensor,
-    c0: Tensor,
-    alpha: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    output, h_n, c_n = lltm_sequence(input.flip(0), weights, bias, h0, c0, alpha)
-    return output.flip(0), h_n, c_n
-
-
-# A packed batch is sorted by falling length, so the rows alive at a step are always the first ones.
-# Steps with the same rows alive form a group, and each group is one call of the op: no row is
-# computed beyond its end, and a batch of B sequences needs at most B calls.
-
-
-def _groups(batch_sizes: Tensor) -> list[tuple[int, int]]:
-    """``(steps, rows)`` of each run of equal batch sizes, in order of time."""
-    rows, steps = torch.unique_consecutive(batch_sizes, return_counts=True)
-    return list(zip(steps.tolist(), rows.tolist(), strict=True))
-
-
-def _split(data: Tensor, groups: list[tuple[int, int]]) -> list[Tensor]:
-    """Packed ``[sum of lengths, F]`` as one ``[steps, rows, F]`` per group."""
-    parts = torch.split(data, [steps * rows for steps, rows in groups])
-    return [part.unflatten(0, group) for part, group in zip(parts, groups, strict=True)]
-
-
-def _run_packed_forward(
-    groups: list[tuple[int, int]],
-    data: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    h0: Tensor,
-    c0: Tensor,
-    alpha: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    h, c = h0, c0
-    outputs, ended_h, ended_c = [], [], []
-    for part in _split(data, groups):
-        rows = part.shape[1]
-        if rows < h.shape[0]:
-            ended_h.append(h[rows:])
-            ended_c.append(c[rows:])
-        output, h, c = lltm_sequence(part, weights, bias, h[:rows], c[:rows], alpha)
-        outputs.append(output.flatten(0, 1))
-    h_n = torch.cat([h, *reversed(ended_h)])
-    c_n = torch.cat([c, *reversed(ended_c)])
-    return torch.cat(outputs), h_n, c_n
-
-
-def _run_packed_backward(
-    groups: list[tuple[int, int]],
-    data: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    h0: Tensor,
-    c0: Tensor,
-    alpha: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    h, c = h0[:0], c0[:0]
-    outputs = []
-    for part in reversed(_split(data, groups)):
-        alive, rows = h.shape[0], part.shape[1]
-        h = torch.cat([h, h0[alive:rows]])
-        c = torch.cat([c, c0[alive:rows]])
-        output, h, c = _run_backward(part, weights, bias, h, c, alpha)
-        outputs.append(output.flatten(0, 1))
-    return torch.cat(outputs[::-1]), h, c
+    def _sizes(self) -> list[str]:
+        return super()._sizes()[1:]

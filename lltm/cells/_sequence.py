@@ -7,9 +7,6 @@ from typing import overload
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from lltm import contract
-from lltm.cells._layers import Packed, run_backward, run_forward
-from lltm.cells._module_checks import check_input, check_reset
 from lltm.cells._stack import Stack
 from lltm.cells._step import States
 
@@ -50,9 +47,6 @@ class Sequence(Stack):
         >>> output.shape, c.shape
         (torch.Size([64, 16, 128]), torch.Size([2, 16, 128]))
     """
-
-    _features = "input_features"
-    """What messages call ``F``."""
 
     @overload
     def forward(
@@ -99,44 +93,4 @@ class Sequence(Stack):
             RuntimeError: an argument's rank, size, dtype or device does not fit.
             TypeError: ``input`` is no tensor, or ``hx`` no tuple of the cell's states.
         """
-        if isinstance(input, PackedSequence):
-            if reset is not None or reset_state is not None:
-                raise TypeError(
-                    "reset is for a Tensor, not for a PackedSequence, whose rows are one episode "
-                    "each; pad the rows and pass a Tensor"
-                )
-            return self._forward_packed(input, hx)
-        check_input(input, self._features, self.input_features, self.batch_first)
-        if reset is not None:
-            check_reset(reset, input.shape[:-1])
-        batched = input.dim() == 3
-        transposed = batched and self.batch_first
-        if transposed:
-            input = input.transpose(0, 1)
-            reset = None if reset is None else reset.transpose(0, 1)
-        elif not batched:
-            input = input.unsqueeze(1)
-            reset = None if reset is None else reset.unsqueeze(1)
-        rows = input.shape[1:2] if batched else ()
-        states = self._initial(input, hx, rows)
-        starts = None
-        if reset_state is not None:
-            starts = self._by_layer("reset_state", reset_state, rows)
-        output, last = self._run(input, (run_forward, run_backward), states, reset, starts)
-        if not batched:
-            return output.squeeze(1), tuple(state.squeeze(1) for state in last)
-        return output.transpose(0, 1) if transposed else output, last
-
-    def _forward_packed(
-        self, input: PackedSequence, hx: States | None
-    ) -> tuple[PackedSequence, States]:
-        data, batch_sizes, sorted_indices, unsorted_indices = input
-        contract.check_module_input(data, self._features, self.input_features)
-        states = self._initial(data, hx, (int(batch_sizes[0]),))
-        if sorted_indices is not None and hx is not None:
-            states = [state.index_select(1, sorted_indices) for state in states]
-        packed = Packed.of(batch_sizes)
-        output, last = self._run(data, (packed.run, packed.run_backward), states)
-        if unsorted_indices is not None:
-            last = tuple(state.index_select(1, unsorted_indices) for state in last)
-        return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), last
+        return self._over(input, hx, reset, reset_state)

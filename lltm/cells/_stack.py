@@ -8,13 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence
 
 from lltm import contract
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
-from lltm.cells._layers import Run
+from lltm.cells._layers import Packed, Run, run_backward, run_forward
 from lltm.cells._layouts import Layout
 from lltm.cells._module_checks import (
+    check_input,
+    check_reset,
     check_sizes,
     check_states,
     describe_sizes,
@@ -32,6 +35,8 @@ class Stack(nn.Module):
 
     _layout = Layout()
     """Of the parameters and the states."""
+    _features = "input_features"
+    """What messages call ``F``."""
 
     def __init__(
         self,
@@ -112,6 +117,56 @@ class Stack(nn.Module):
         if not batch:
             states = tuple(state.unsqueeze(1) for state in states)
         return self._layout.stacked(states)
+
+    def _over(
+        self,
+        input: Tensor | PackedSequence,
+        hx: States | None,
+        reset: Tensor | None = None,
+        reset_state: States | None = None,
+    ) -> tuple[Tensor | PackedSequence, States]:
+        """As :meth:`lltm.cells.Sequence.forward`."""
+        if isinstance(input, PackedSequence):
+            if reset is not None or reset_state is not None:
+                raise TypeError(
+                    "reset is for a Tensor, not for a PackedSequence, whose rows are one episode "
+                    "each; pad the rows and pass a Tensor"
+                )
+            return self._forward_packed(input, hx)
+        check_input(input, self._features, self.input_features, self.batch_first)
+        if reset is not None:
+            check_reset(reset, input.shape[:-1])
+        batched = input.dim() == 3
+        transposed = batched and self.batch_first
+        if transposed:
+            input = input.transpose(0, 1)
+            reset = None if reset is None else reset.transpose(0, 1)
+        elif not batched:
+            input = input.unsqueeze(1)
+            reset = None if reset is None else reset.unsqueeze(1)
+        rows = input.shape[1:2] if batched else ()
+        states = self._initial(input, hx, rows)
+        starts = None
+        if reset_state is not None:
+            starts = self._by_layer("reset_state", reset_state, rows)
+        output, last = self._run(input, (run_forward, run_backward), states, reset, starts)
+        if not batched:
+            return output.squeeze(1), tuple(state.squeeze(1) for state in last)
+        return output.transpose(0, 1) if transposed else output, last
+
+    def _forward_packed(
+        self, input: PackedSequence, hx: States | None
+    ) -> tuple[PackedSequence, States]:
+        data, batch_sizes, sorted_indices, unsorted_indices = input
+        contract.check_module_input(data, self._features, self.input_features)
+        states = self._initial(data, hx, (int(batch_sizes[0]),))
+        if sorted_indices is not None and hx is not None:
+            states = [state.index_select(1, sorted_indices) for state in states]
+        packed = Packed.of(batch_sizes)
+        output, last = self._run(data, (packed.run, packed.run_backward), states)
+        if unsorted_indices is not None:
+            last = tuple(state.index_select(1, unsorted_indices) for state in last)
+        return PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices), last
 
     def _run(
         self,

@@ -116,15 +116,13 @@ class _LikeTorch(Sequence):
         """The parameters by layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
-    def extra_repr(self) -> str:
-        """As torch's: the class names the cell."""
-        return super().extra_repr().removeprefix(f"{self.cell.name}, ")
-
     def flatten_parameters(self) -> None:
         """Nothing: torch's modules do this for cuDNN."""
 
     def _sizes(self) -> list[str]:
-        return [*super()._sizes(), *([f"proj_size={self.proj_size}"] if self.proj_size else [])]
+        """As torch's: the class names the cell."""
+        projected = [f"proj_size={self.proj_size}"] if self.proj_size else []
+        return [*super()._sizes()[1:], *projected]
 
 
 class LSTM(_LikeTorch):

@@ -394,19 +394,19 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
             torch.ones(4, 5, 3), (torch.ones(1, 5, 2), torch.ones(1, 4, 2))
         ),
         RuntimeError,
-        "c_0 of hx must have shape [L * D, B, S] = [1, 5, 2], got [1, 4, 2]",
+        "hx: state 1 must have shape [1, 5, 2], got [1, 4, 2]",
     ),
     "hx_unbatched": (
         lambda: lltm.LLTMSequence(3, 2)(
             torch.ones(4, 3), (torch.ones(1, 1, 2), torch.ones(1, 1, 2))
         ),
         RuntimeError,
-        "h_0 of hx must have shape [L * D, S] = [1, 2], got [1, 1, 2]",
+        "hx: h must have shape [1, 2], got [1, 1, 2]",
     ),
     "hx_no_pair": (
         lambda: lltm.LLTMSequence(3, 2)(torch.ones(4, 5, 3), (torch.ones(1, 5, 2),)),
         TypeError,
-        "hx must be a tuple (h, c) of two Tensors, got (Tensor)",
+        "hx must be a tuple of the cell's 2 states, a Tensor each, got (Tensor)",
     ),
 }
 
