@@ -10,8 +10,9 @@ from functools import cache
 
 from lltm.cells._definition import Definition
 from lltm.cells._errors import StepError
+from lltm.cells._formula import Formula
 from lltm.cells._saved import saved
-from lltm.cells._trace import Formula, departure, trace
+from lltm.cells._trace import departure, trace
 from lltm.cells._tracer import apart
 
 _TEXT = """\

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from lltm.cells._trace import Formula
+from lltm.cells._formula import Formula
 
 _Vertex = tuple[str, str]
 """A value's name and ``in`` or ``out``; what flows between them is what keeping it would cost."""
