@@ -261,7 +261,7 @@ def _refusing_layouts(op: Any) -> Callable[..., Any]:
     def refuse(*args: Any) -> Any:
         for name, value in zip(names, args, strict=False):
             if isinstance(value, Tensor):
-                contract.check_dense(op.name().split("::")[1], name, value)
+                contract.check_dense(f"lltm::{op.name().split('::')[1]}", name, value)
         raise AssertionError("one of them brought the call here")
 
     return refuse

@@ -125,11 +125,17 @@ def _require(condition: bool, message: str) -> None:
         raise RuntimeError(message)
 
 
-def check_dense(op: str, name: str, value: Tensor) -> None:
-    """Raise RuntimeError for a sparse, nested, quantized or MKL-DNN tensor."""
+def check_dense(where: str, name: str, value: Tensor) -> None:
+    """Raise RuntimeError for a sparse, nested, quantized or MKL-DNN tensor.
+
+    Args:
+        where: what the message begins with, such as the op.
+        name: of the argument.
+        value: what was given for it.
+    """
     kind = "nested" if value.is_nested else "quantized" if value.is_quantized else value.layout
     if kind != torch.strided:
-        raise RuntimeError(f"lltm::{op}: {name} must be a dense tensor (strided), got {kind}")
+        raise RuntimeError(f"{where}: {name} must be a dense tensor (strided), got {kind}")
 
 
 def check_module_input(input: Tensor, size: str, features: int) -> None:
@@ -154,7 +160,7 @@ def check_module_input(input: Tensor, size: str, features: int) -> None:
 
 
 def _check_tensor(op: str, name: str, value: Tensor, like: Tensor | None) -> None:
-    check_dense(op, name, value)
+    check_dense(f"lltm::{op}", name, value)
     if like is None:
         _require(
             value.dtype in DTYPES,

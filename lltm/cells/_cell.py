@@ -108,7 +108,7 @@ class Cell(nn.Module):
         if state is None:
             states = input.new_zeros(shape)
         else:
-            check_states("state", cell, state, (shape[1:],) * cell.states)
+            check_states("state", cell, state, (shape[1:],) * cell.states, input)
             states = torch.stack(tuple(state))
         _, last = run(cell, Arguments(input.unsqueeze(0), weights, bias, states, scalars))
         return tuple(each.clone() for each in last.unbind())

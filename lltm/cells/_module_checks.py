@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Size, Tensor, nn
 
-from lltm import contract
+from lltm import _dispatch, contract
 from lltm.cells._definition import Definition, check_cell, state_names
 
 
@@ -51,18 +51,42 @@ def _no_states(name: str, cell: Definition, states: object) -> TypeError:
 
 
 def check_states(
-    name: str, cell: Definition, states: object, shapes: Sequence[tuple[int, ...]]
+    name: str,
+    cell: Definition,
+    states: object,
+    shapes: Sequence[tuple[int, ...]],
+    input: Tensor,
 ) -> None:
-    """Raise TypeError for what is no tuple of the cell's states, RuntimeError for their shapes."""
+    """Raise TypeError for what is no tuple of the cell's states, RuntimeError for what is in it.
+
+    The op would see one tensor made of all, which torch promotes where their dtypes differ.
+
+    Args:
+        name: what the module calls them.
+        cell: whose they are.
+        states: what the module was called with.
+        shapes: of each.
+        input: whose device they must be on, and whose dtype they must have unless autocast is on.
+    """
     if not isinstance(states, (tuple, list)) or len(states) != cell.states:
         raise _no_states(name, cell, states)
     for state, part, shape in zip(state_names(cell.states), states, shapes, strict=True):
         if not isinstance(part, Tensor):
             raise _no_states(name, cell, states)
-        if part.shape != shape:
-            raise RuntimeError(
-                f"{name}: {state} must have shape {list(shape)}, got {list(part.shape)}"
-            )
+        contract.check_dense(name, state, part)
+        if problem := _misfit(part, shape, input):
+            raise RuntimeError(f"{name}: {state} must {problem}")
+
+
+def _misfit(state: Tensor, shape: tuple[int, ...], input: Tensor) -> str:
+    """What a dense state must be and is not, if anything."""
+    if state.shape != shape:
+        return f"have shape {list(shape)}, got {list(state.shape)}"
+    if state.device != input.device:
+        return f"be on the device of input, {input.device}, got {state.device}"
+    if state.dtype != input.dtype and not _dispatch.casts(input.device.type):
+        return f"have the dtype of input, {input.dtype}, got {state.dtype}"
+    return ""
 
 
 def check_input(input: object, size: str, features: int, batch_first: bool) -> None:

@@ -104,16 +104,18 @@ class Stack(nn.Module):
     def _initial(self, input: Tensor, hx: States | None, batch: Sequence[int]) -> Sequence[Tensor]:
         """``[N, B, S]`` of each layer and direction."""
         if hx is not None:
-            return self._by_layer("hx", hx, batch)
+            return self._by_layer("hx", hx, batch, input)
         rows = batch[0] if batch else 1
         zeros = input.new_zeros((self.cell.states, rows, self.state_size))
         return (zeros,) * len(self._all_weights)
 
-    def _by_layer(self, name: str, states: States, batch: Sequence[int]) -> Sequence[Tensor]:
+    def _by_layer(
+        self, name: str, states: States, batch: Sequence[int], input: Tensor
+    ) -> Sequence[Tensor]:
         """``[N, B, S]`` of each layer and direction; ``B`` is 1 for an unbatched sequence."""
         layers = len(self._all_weights)
         sizes = self._layout.state_sizes(self.cell, self.state_size)
-        check_states(name, self.cell, states, [(layers, *batch, size) for size in sizes])
+        check_states(name, self.cell, states, [(layers, *batch, size) for size in sizes], input)
         if not batch:
             states = tuple(state.unsqueeze(1) for state in states)
         return self._layout.stacked(states)
@@ -148,7 +150,7 @@ class Stack(nn.Module):
         states = self._initial(input, hx, rows)
         starts = None
         if reset_state is not None:
-            starts = self._by_layer("reset_state", reset_state, rows)
+            starts = self._by_layer("reset_state", reset_state, rows, input)
         output, last = self._run(input, (run_forward, run_backward), states, reset, starts)
         if not batched:
             return output.squeeze(1), tuple(state.squeeze(1) for state in last)

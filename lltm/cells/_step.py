@@ -126,8 +126,18 @@ _apply = _dispatch.single_level(_Function)
 
 
 def _stacked(states: Sequence[Tensor], input: Tensor, shape: Sequence[int]) -> Tensor:
-    """``[N, B, S]``, zeros of ``input``'s kind where there are no states."""
-    return torch.stack(tuple(states)) if states else input.new_zeros(shape)
+    """``[N, B, S]``, zeros of ``input``'s kind where there are no states.
+
+    Raises:
+        TypeError: a state has another dtype than ``input``; torch would promote it.
+    """
+    if not states:
+        return input.new_zeros(shape)
+    first, dtype = torch.stack(tuple(states)), input.dtype
+    for state in states:
+        if state.dtype is not dtype:
+            raise TypeError(f"states must have the dtype of input, {dtype}, got {state.dtype}")
+    return first
 
 
 def step(of: StepOps, arguments: StepArguments) -> States:

@@ -254,21 +254,6 @@ def states_of(rnn: cells.Sequence, change=torch.clone) -> tuple[Tensor, ...]:
             "input must be a dense tensor (strided), got torch.sparse_coo",
         ),
         (
-            lambda rnn: rnn(torch.randn(4, 2, 3), states_of(rnn, Tensor.to_sparse)),
-            RuntimeError,
-            "states must be a dense tensor (strided), got torch.sparse_coo",
-        ),
-        (
-            lambda rnn: rnn(torch.randn(4, 2, 3), states_of(rnn, Tensor.double)),
-            RuntimeError,
-            "states must have the dtype of input, torch.float32, got torch.float64",
-        ),
-        (
-            lambda rnn: rnn(torch.randn(4, 2, 3), states_of(rnn, lambda state: state.to("meta"))),
-            RuntimeError,
-            "states must be on the device of input, cpu, got meta",
-        ),
-        (
             lambda rnn: rnn(
                 torch.randn(4, 2, 3), reset=torch.zeros(4, 2, dtype=torch.bool, device="meta")
             ),
@@ -307,6 +292,50 @@ def test_arguments_of_a_call_are_checked(name: str, call, error, message: str) -
     )
     with pytest.raises(error, match=re.escape(words)):
         call(cells.Sequence(cell, 3, 8))
+
+
+KINDS = {
+    "sparse": (Tensor.to_sparse, "must be a dense tensor (strided), got torch.sparse_coo"),
+    "nested": (
+        lambda state: torch.nested.nested_tensor(list(state)),
+        "must be a dense tensor (strided), got nested",
+    ),
+    "double": (Tensor.double, "must have the dtype of input, torch.float32, got torch.float64"),
+    "bfloat16": (
+        Tensor.bfloat16,
+        "must have the dtype of input, torch.float32, got torch.bfloat16",
+    ),
+    "meta": (lambda state: state.to("meta"), "must be on the device of input, cpu, got meta"),
+}
+"""Of a state that do not fit a float32 input on the CPU: how it comes to be, and what is said."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@EACH_CELL
+def test_a_state_of_another_kind_than_the_input(name: str, kind: str) -> None:
+    """All are, or the last alone, which torch would promote with the others."""
+    change, message = KINDS[kind]
+    rnn, x = cells.Sequence(CELLS[name], 3, 8), torch.randn(4, 2, 3)
+    last = state_names(rnn.cell.states)[-1]
+    every, one = states_of(rnn, change), states_of(rnn)
+    one = (*one[:-1], change(one[-1]))
+    for states, which in ((every, "h"), (one, last)):
+        with pytest.raises(RuntimeError, match=re.escape(f"hx: {which} {message}")):
+            rnn(x, states)
+    with pytest.raises(RuntimeError, match=re.escape(f"reset_state: {last} {message}")):
+        rnn(x, reset=torch.zeros(4, 2, dtype=torch.bool), reset_state=one)
+    step = cells.Cell(CELLS[name], 3, 8)
+    with pytest.raises(RuntimeError, match=re.escape(f"state: {last} {message}")):
+        step(x[0], (*(each[0] for each in one[:-1]), change(torch.zeros(2, 8))))
+
+
+@EACH_CELL
+def test_autocast_takes_states_of_any_dtype(name: str) -> None:
+    rnn, x = cells.Sequence(CELLS[name], 3, 8), torch.randn(4, 2, 3)
+    states = states_of(rnn)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = rnn(x, (*states[:-1], states[-1].bfloat16()))
+        assert_equal(found, rnn(x, states))
 
 
 @pytest.mark.parametrize(
