@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -50,7 +51,9 @@ class Layout:
     def unstacked(self, last: Sequence[Tensor]) -> States:
         """``[N, B, S]`` of each layer and direction, as ``[L * D, B, S]`` of each state."""
         if len(last) > 1:
-            return _owned(torch.stack(tuple(last), 1).flatten(0, 1), len(last))
+            # Not one stack that is flattened: torch 2.10 cannot export that for any batch size.
+            by_state = zip(*(each.unbind() for each in last), strict=True)
+            return _owned(torch.stack([*chain(*by_state)]), len(last))
         return _owned(last[0], 1) if last[0].shape[0] > 1 else (last[0],)
 
 
