@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lltm.cells import _kernels, _reference
+from lltm.cells import _kernels
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
+from lltm.cells._problem import Problem, of_kernels, of_reference, present, results, with_tensors
 from lltm.cells._run import run, run_step
 from lltm.cells._step import StepArguments
 
@@ -22,120 +22,12 @@ SLACK = {torch.float64: 64.0, torch.float32: 8.0, torch.bfloat16: 2.0, torch.flo
 nothing more exact to compare with, and the error is the difference from eager."""
 EPISODES = {"": (False, False), ", with resets": (True, False), ", with reset_state": (True, True)}
 """How a check's name ends: whether rows start again, and whether from states of their own."""
-
-
-class CheckError(AssertionError):
-    """A check did not pass; the message says what was found."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What a cell is tried with.
-
-    Attributes:
-        cell: its definition.
-        steps: T.
-        batch: B.
-        features: F.
-        state: S.
-        dtype: of every tensor.
-        device: of every tensor.
-        seed: other values for another one.
-        bias: whether there is one.
-    """
-
-    cell: Definition
-    steps: int = 9
-    batch: int = 5
-    features: int = 7
-    state: int = 20
-    dtype: torch.dtype = torch.float64
-    device: str = "cpu"
-    seed: int = 0
-    bias: bool = True
-
-    def arguments(self, reset: bool = True, start: bool = True) -> Arguments:
-        """Values of the dtype, the same for a seed; states are positive, as a normaliser is.
-
-        Args:
-            reset: with rows that start again, the first one at the last step among them.
-            start: from states of their own, and not from zeros.
-        """
-        generator = torch.Generator("cpu").manual_seed(self.seed)
-        cell, state = self.cell, -(-self.state // self.cell.heads) * self.cell.heads
-
-        def drawn(*sizes: int) -> Tensor:
-            values = torch.rand(*sizes, generator=generator, dtype=torch.float64, device="cpu")
-            return values.to(self.device, self.dtype)
-
-        def episodes() -> Tensor:
-            begins = drawn(self.steps, self.batch) < 0.3
-            begins[-1:, :1] = True  # of so few steps as some checks have, none might be drawn
-            return begins
-
-        width = state // cell.heads + self.features
-        states = (cell.states, self.batch, state)
-        return Arguments(
-            input=2 * drawn(self.steps, self.batch, self.features) - 1,
-            weights=(2 * drawn(cell.gates * state, width) - 1) / width**0.5,
-            bias=drawn(cell.pre_activations * state) - 0.5 if self.bias else None,
-            states=0.1 + drawn(*states),
-            scalars=tuple(default for _, default in cell.scalars),
-            reset=episodes() if reset else None,
-            reset_state=0.1 + drawn(*states) if reset and start else None,
-        )
-
-
-Function = Callable[[Arguments], tuple[Tensor, Tensor]]
 Check = Callable[..., str]
 """``check(cell, device)``: what was measured or compared; raises where it does not pass."""
 
 
-def results(
-    function: Function, arguments: Arguments, weights: Sequence[Tensor] | None = None
-) -> list[Tensor]:
-    """Outputs, then the gradients of every argument, for weights that differ by element.
-
-    Args:
-        function: what is called.
-        arguments: with these.
-        weights: of the outputs, in any dtype.
-    """
-    tensors = [each.detach().requires_grad_() for each in present(arguments)]
-    outputs = function(with_tensors(arguments, tensors))
-    if weights is None:
-        weights = [
-            torch.linspace(-1, 1, each.numel(), device="cpu").view_as(each) for each in outputs
-        ]
-    seeds = [weight.to(each) for weight, each in zip(weights, outputs, strict=True)]
-    gradients = torch.autograd.grad(outputs, tensors, seeds, materialize_grads=True)
-    return [each.detach() for each in (*outputs, *gradients)]
-
-
-def present(arguments: Arguments) -> list[Tensor]:
-    """The tensors there are, of those that can have a gradient."""
-    return [each for each in arguments.tensors() if each is not None]
-
-
-def with_tensors(arguments: Arguments, tensors: Sequence[Tensor]) -> Arguments:
-    """With other tensors in the place of those that are there."""
-    following = iter(tensors)
-    input, weights, bias, states, start = (
-        None if each is None else next(following) for each in arguments.tensors()
-    )
-    assert input is not None
-    assert weights is not None
-    assert states is not None
-    scalars, reset = arguments.scalars, arguments.reset
-    return Arguments(input, weights, bias, states, scalars, reset, start)
-
-
-def of_kernels(cell: Definition) -> Function:
-    return lambda arguments: run(cell, arguments)
-
-
-def of_reference(cell: Definition) -> Function:
-    return lambda arguments: _reference.sequence(cell, arguments)
+class CheckError(AssertionError):
+    """A check did not pass; the message says what was found."""
 
 
 def _error(actual: Sequence[Tensor], exact: Sequence[Tensor], dtype: torch.dtype) -> float:
@@ -147,9 +39,6 @@ def _error(actual: Sequence[Tensor], exact: Sequence[Tensor], dtype: torch.dtype
             miss = float((found.double() - right.double()).abs().nan_to_num(torch.inf).max())
             worst = max(worst, miss / scale / torch.finfo(dtype).eps)
     return worst
-
-
-# Checks -----------------------------------------------------------------------------------------
 
 
 def equals_the_step(

@@ -12,7 +12,7 @@ from cells_cases import CELLS, EACH_CELL
 from test_bounds import share
 
 from lltm.cells._contract import Arguments
-from lltm.cells._kernel_checks import Problem, of_kernels, of_reference, results, with_tensors
+from lltm.cells._problem import Problem, of_kernels, of_reference, results, with_tensors
 
 pytestmark = [pytest.mark.subprocess, EACH_CELL]
 # T, B, F, S: one step; more terms of each sum than a block has. Few steps, for the bounds grow with

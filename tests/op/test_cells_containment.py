@@ -10,7 +10,7 @@ from test_containment import STRIPES, VALUES, poison
 from torch import Tensor
 
 from lltm.cells._contract import Arguments
-from lltm.cells._kernel_checks import Problem, of_kernels, results, with_tensors
+from lltm.cells._problem import Problem, of_kernels, results, with_tensors
 
 pytestmark = [
     pytest.mark.subprocess,

@@ -18,7 +18,8 @@ from torch import Tensor
 from lltm import cells
 from lltm._compile import unavailable_reason
 from lltm.cells import _kernels, _prove, _reference, formulas
-from lltm.cells._kernel_checks import CHECKS, CheckError, Problem, equals_the_step, results
+from lltm.cells._kernel_checks import CHECKS, CheckError, equals_the_step
+from lltm.cells._problem import Problem, results
 from lltm.cells._run import run
 
 pytestmark = [pytest.mark.subprocess, pytest.mark.usefixtures("compiled_cells")]

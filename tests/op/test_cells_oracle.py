@@ -16,7 +16,7 @@ from test_oracle import quantiles
 from torch import Tensor
 
 from lltm.cells._contract import Arguments
-from lltm.cells._kernel_checks import Problem, of_kernels, of_reference, results, with_tensors
+from lltm.cells._problem import Problem, of_kernels, of_reference, results, with_tensors
 
 pytestmark = [pytest.mark.subprocess, pytest.mark.usefixtures("compiled_cells")]
 

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from lltm import cells
 from lltm.cells._contract import Arguments
-from lltm.cells._kernel_checks import Problem, of_kernels, of_reference, results, with_tensors
+from lltm.cells._problem import Problem, of_kernels, of_reference, results, with_tensors
 
 pytestmark = [
     pytest.mark.subprocess,

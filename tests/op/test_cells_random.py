@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lltm import cells
 from lltm.cells import _reference
-from lltm.cells._kernel_checks import Problem, results
+from lltm.cells._problem import Problem, results
 from lltm.cells._run import run
 
 pytestmark = pytest.mark.subprocess

@@ -14,9 +14,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from lltm import cells
 from lltm.cells import _kernels
 from lltm.cells._contract import Arguments
-from lltm.cells._kernel_checks import (
-    EPISODES,
-    SLACK,
+from lltm.cells._kernel_checks import EPISODES, SLACK
+from lltm.cells._problem import (
     Function,
     Problem,
     of_kernels,

@@ -14,7 +14,7 @@ from leaks import MADE_OF_TORCH
 
 import lltm
 from lltm.cells import _reference
-from lltm.cells._kernel_checks import Problem, present
+from lltm.cells._problem import Problem, present
 from lltm.cells._run import run
 
 FUSED = [
