@@ -105,7 +105,7 @@ def check_dtype(dtype: torch.dtype | None) -> None:
 def check_state(name: str, state: object) -> None:
     """Raise TypeError for a state that is no pair of tensors."""
     if (
-        not isinstance(state, tuple)
+        not isinstance(state, (tuple, list))
         or len(state) != 2
         or not all(isinstance(part, Tensor) for part in state)
     ):

@@ -256,6 +256,7 @@ MODULES = {
     ),
 }
 INPUTS = {"LLTM": (2, F), "LLTMSequence": (5, 2, F)}
+STATES = {"LLTM": (2, S), "LLTMSequence": (4, 2, S)}
 
 
 def _flat(result: tuple[Tensor, object]) -> list[Tensor]:
@@ -274,6 +275,14 @@ def test_initialisation(name: str) -> None:
     before = values.clone()
     module.reset_parameters()
     assert not torch.equal(before, torch.cat([p.flatten() for p in module.parameters()]))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_list_of_states_is_taken_as_nn_lstm_takes_it(name: str) -> None:
+    module, x = MODULES[name](), torch.randn(INPUTS[name])
+    h, c = torch.randn(2, *STATES[name])
+    for a, e in zip(_flat(module(x, [h, c])), _flat(module(x, (h, c))), strict=True):
+        assert torch.equal(a, e)
 
 
 @pytest.mark.parametrize("name", MODULES)
