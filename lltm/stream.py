@@ -166,11 +166,12 @@ class LLTMStream:
                 f"input must have shape [B, F] = {list(shape)}, B the stream's batch_size, got "
                 f"{list(input.shape)}"
             ) from None
-        if input.dtype != layer.h.dtype:
-            raise RuntimeError(
-                f"input must have the dtype of the stream's weights, {layer.h.dtype}, got "
-                f"{input.dtype}"
-            ) from None
+        for kind in ("dtype", "device"):
+            own, got = getattr(layer.h, kind), getattr(input, kind)
+            if got != own:
+                raise RuntimeError(
+                    f"input must have the {kind} of the stream's weights, {own}, got {got}"
+                ) from None
 
     def _advance(self, input: Tensor) -> Tensor:
         for layer in self._layers:

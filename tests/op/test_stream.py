@@ -179,8 +179,9 @@ def test_bad_weights(weights: Tensor, words: str) -> None:
         (torch.zeros(1, 3), r"input must have shape \[B, F\] = \[2, 3\], .*got \[1, 3\]"),
         (torch.zeros(2, 7), r"input must have shape \[B, F\] = \[2, 3\], .*got \[2, 7\]"),
         (torch.zeros(2, 3).double(), r"input must have the dtype .*float32, got torch.float64"),
+        (torch.zeros(2, 3).to("meta"), r"input must have the device .*cpu, got meta"),
     ],
-    ids=["rank", "batch", "features", "dtype"],
+    ids=["rank", "batch", "features", "dtype", "device"],
 )
 def test_bad_input(input: Tensor, words: str) -> None:
     with pytest.raises(RuntimeError, match=words):
