@@ -104,7 +104,7 @@ def _pow(arguments: Arguments) -> str:
     halves = 2 * abs(exponent)
     _only(
         halves in range(10),
-        "the exponent must be a constant: -4.5, -4, -3.5 .. to 4.5; of a positive x, write "
+        "the exponent must be a constant: -3.5, -3, -2.5 .. to 4.5; of a positive x, write "
         "torch.exp(exponent * torch.log(x))",
     )
     factors = [x] * int(halves // 2) + [f"Math::sqrt({x})"] * int(halves % 2)

@@ -395,7 +395,7 @@ def test_nan_has_the_sign_that_torch_gives_it(tmp_path: Path) -> None:
         (lambda z, rate: z * math.sqrt(rate), "cannot be followed"),
         (lambda z, rate: z * math.exp(rate), "such as torch.exp(torch.full_like(x, rate)) for"),
         (lambda z, rate: z * random.random(), "another one each time"),
-        (lambda z, rate: z ** (1 + rate), "the exponent must be a constant: -4.5"),
+        (lambda z, rate: z ** (1 + rate), "the exponent must be a constant: -3.5"),
         (lambda z, rate: z**1.7, "to 4.5; of a positive x, write torch.exp(exponent * torch.log("),
         (lambda z, rate: z * torch.tensor(2.0), "lift_fresh"),
         (lambda z, rate: z * ((z > 0) + (z > 1)), "add.Tensor cannot be used here: combine what"),
@@ -416,6 +416,22 @@ def test_what_cannot_be_followed(body: Callable[..., Tensor], message: str) -> N
 
     with pytest.raises(cells.StepError, match=re.escape(message)):
         cells.define(step, gates=1, states=1)
+
+
+@pytest.mark.parametrize(
+    ("last", "beyond", "message"), [(-3.5, -4.0, "constant: -3.5, "), (4.5, 5.0, " to 4.5;")]
+)
+def test_exponents_up_to_those_that_the_message_names(
+    last: float, beyond: float, message: str
+) -> None:
+    """A derivative has one less, which has to have a text, too."""
+
+    def step_of(exponent: float) -> Callable[..., tuple[Tensor, ...]]:
+        return lambda z, state: ((1 + z[0].abs()) ** exponent,)
+
+    cells.define(step_of(last), gates=1, states=1)
+    with pytest.raises(cells.StepError, match=re.escape(message)):
+        cells.define(step_of(beyond), gates=1, states=1)
 
 
 def test_a_step_without_scalars_that_changes_is_not_said_to_have_one() -> None:
