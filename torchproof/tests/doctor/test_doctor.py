@@ -294,6 +294,7 @@ def test_an_unknown_message_is_one_sentence_with_what_to_send(
         (["gone.so"], "gone.so does not exist"),
         (["build/gone"], "build/gone does not exist"),
         ([" "], "the message is empty"),
+        ([""], "the message is empty"),
     ],
 )
 def test_bad_input_is_one_sentence(

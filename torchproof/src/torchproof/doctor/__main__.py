@@ -99,7 +99,7 @@ def _answer(options: argparse.Namespace) -> Answer:
     if what == "-":
         return _of_text(sys.stdin.read(), look(environment))
     path = Path(what)
-    if _exists(path):
+    if what and _exists(path):
         return _of_file(path, look(environment), environment)
     return _of_text(what, look(environment))
 
