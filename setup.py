@@ -11,6 +11,7 @@ Environment:
         the library, which is changed after the build.
     SOURCE_DATE_EPOCH: the date of the files in the wheel; 1980, a zip file's first, unless named.
     CXX, CC: the compiler; on Windows ``clang-cl`` unless named.
+    MAX_JOBS: how many compilers run at a time; one a core unless named.
 """
 
 from __future__ import annotations
