@@ -33,7 +33,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Proof:
-    """What :func:`prove` found; prints as a table."""
+    """What :func:`prove` found; prints as a table.
+
+    Attributes:
+        cell: its name.
+        kernels: whether it has kernels; without them the step itself was checked.
+        rows: one for each check.
+    """
 
     cell: str
     kernels: bool
