@@ -286,9 +286,12 @@ def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backend
     Raises:
         ImportError: the sources or ninja are missing, a compiler failed, or there is no finished
             build and no folder to write one to; says which.
+        TypeError: ``optimise`` is one string.
 
     Source: PyTorch tutorial "Custom C++ and CUDA Extensions", ``torch.utils.cpp_extension.load``.
     """
+    if isinstance(optimise, str):
+        raise TypeError(f"optimise must be a tuple of flags, such as ('-O3',), got {optimise!r}")
     with LOADING:
         if "jit" not in _library.namespaces():
             try:

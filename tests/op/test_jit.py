@@ -312,6 +312,12 @@ def test_a_compiler_that_is_not_there_is_named(
 # The CUDA half --------------------------------------------------------------------------------
 
 
+def test_one_string_is_no_flags() -> None:
+    """Its letters would be."""
+    with pytest.raises(TypeError, match=r"optimise must be a tuple of flags, .*got '-O2'"):
+        jit.load(optimise="-O2")
+
+
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """One with CUDA, a GPU and nvcc, as far as lltm.jit looks."""
