@@ -30,7 +30,7 @@ def _library_facts() -> tuple[dict[str, Any] | None, str | None]:
         if build["cells"]:
             _library.load_cells()
         if backends.DEFAULT not in (None, *BY_JIT):
-            backends.get(backends.DEFAULT)
+            backends.get(backends.DEFAULT, backends.ENVIRONMENT)
         torch.ops.lltm.cpu_capability()
     except (ImportError, ValueError, RuntimeError) as error:  # also of what the environment says
         return build, str(error)

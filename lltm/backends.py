@@ -129,8 +129,12 @@ def available() -> tuple[Backend, ...]:
     return tuple(backend for backend in BACKENDS if backend.is_available())
 
 
-def get(name: str) -> Backend:
+def get(name: str, source: str = "backend") -> Backend:
     """The backend of that name.
+
+    Args:
+        name: a backend's.
+        source: what an error calls the argument or variable that named it.
 
     Raises:
         ValueError: no backend has that name, or this installation lacks it.
@@ -140,7 +144,7 @@ def get(name: str) -> Backend:
             break
     else:
         known = ", ".join(row.name for row in BACKENDS)
-        raise ValueError(f"backend must be one of {known}, got {name!r}")
+        raise ValueError(f"{source} must be one of {known}, got {name!r}")
     if not backend.is_available():
         if backend.name == "cuda":
             raise ValueError(_library.missing_cuda())
@@ -166,16 +170,16 @@ def select(name: str | None, input: Tensor) -> Backend:
     """
     if not isinstance(input, Tensor):
         raise TypeError(f"input must be a Tensor, got {type(input).__name__}")
-    name = name or DEFAULT
-    if name is None:
+    chosen = name or DEFAULT
+    if chosen is None:
         if torch.compiler.is_compiling():  # Dynamo traces past a cache, with a warning
             return fastest(input.device.type)
         return _remembered_fastest(input.device, len(_library.namespaces()))
-    backend = get(name)
+    backend = get(chosen, "backend" if name else ENVIRONMENT)
     device = input.device.type
     if device not in (*backend.devices, "meta"):
         raise ValueError(
-            f"backend {name!r} computes on {' and '.join(backend.devices)}, input is on {device}"
+            f"backend {chosen!r} computes on {' and '.join(backend.devices)}, input is on {device}"
         )
     return backend
 

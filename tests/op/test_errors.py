@@ -257,6 +257,7 @@ def test_backend_from_the_environment(tmp_path: Path) -> None:
     assert copy.run("-c", SELECTED, LLTM_BACKEND="").stdout == "fused\n"
     refused = copy.run("-c", SELECTED, LLTM_BACKEND="nonsense")
     assert refused.returncode == 1
+    assert "LLTM_BACKEND must be one of reference, " in refused.stderr
     assert refused.stderr.endswith(", got 'nonsense'\n")
 
 

@@ -146,6 +146,7 @@ def test_a_variable_under_which_nothing_computes_is_explained(
     assert done.returncode == 1, done.stderr
     facts = json.loads(done.stdout)
     assert facts["sound"] is False
+    assert variable in facts["problem"]
     assert value in facts["problem"]
 
 
