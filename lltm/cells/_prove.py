@@ -94,7 +94,13 @@ def prove(cell: Definition, device: torch.device | str = "cpu") -> Proof:
 
     Returns:
         The table's rows; ``passed`` is whether the cell has kernels and all checks passed.
+
+    Raises:
+        TypeError: ``cell`` is no cell.
+        ValueError: ``device`` is one that there are never kernels for, or torch sees no GPU.
     """
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device must be cpu, as torch sees no GPU here, got {device}")
     kernels = _kernels.prepare(cell, device)
     with _modes_of_its_own(device):
         rows = tuple(_row(name, check, cell, str(device)) for name, check in CHECKS.items())

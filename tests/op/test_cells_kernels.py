@@ -93,6 +93,15 @@ def test_prove_passes_whatever_the_default_device_is() -> None:
         assert cells.prove(CELLS["gru"]).passed
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="not run: there is a GPU")
+def test_no_check_is_reported_for_a_gpu_that_is_not_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ValueError, match="device must be cpu, as torch sees no GPU here, got cuda"):
+        cells.prove(CELLS["gru"], "cuda")
+    assert not capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "mode",
     [torch.no_grad, torch.inference_mode, functools.partial(torch.autocast, "cpu")],
