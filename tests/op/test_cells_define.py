@@ -242,7 +242,7 @@ def takes_the_states_for_one(z, state, *, slope=0.5):
     ("step", "message"),
     [
         (misspells, "KeyError: 'slop'"),
-        (divides, "ZeroDivisionError: float division by zero"),
+        (divides, "ZeroDivisionError: "),  # CPython 3.14 has other words
         (asserts, "AssertionError: an LSTM has two"),
         (takes_a_gate_too_many, "IndexError: tuple index out of range"),
         (takes_the_states_for_one, "AttributeError: 'tuple' object has no attribute 'tanh'"),
