@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import functools
 import pickle
@@ -150,6 +151,24 @@ def test_a_subclass_may_set_its_sizes(name: str) -> None:
     encoder = Encoder(3, 5)
     assert (encoder.input_size, encoder.hidden_size) == (3, 5)
     assert encoder(torch.randn(4, 2, 3))[0].shape == (4, 2, kind.get("proj_size", 5))
+
+
+@pytest.mark.parametrize("name", DROP_INS)
+def test_a_class_may_derive_from_sequence_too(name: str) -> None:
+    """As pytorch-forecasting's from nn.RNNBase and nn.LSTM."""
+    make, _, kind = DROP_INS[name]
+
+    class Base(abc.ABC, cells.Sequence):
+        def forward(self, x: Tensor, hx: object = None) -> object:
+            return super().forward(x, hx=hx)
+
+    class Flexible(Base, make):
+        pass
+
+    flexible, plain, x = Flexible(3, 5, 2, **kind), make(3, 5, 2, **kind), torch.randn(4, 2, 3)
+    flexible.load_state_dict(plain.state_dict())
+    assert_equal(flexible(x), plain(x))
+    assert_equal(flexible(x, flexible(x)[1]), plain(x, plain(x)[1]))
 
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
