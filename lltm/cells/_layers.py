@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lltm import _dispatch
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
 from lltm.cells._run import run
@@ -82,7 +83,7 @@ def run_backward(layer: Layer, arguments: Arguments) -> tuple[Tensor, Tensor]:
 
 def _joined_once(arguments: Arguments) -> Arguments:
     """Backward wants the weights in one tensor, and a packed batch is several runs."""
-    return arguments.joined() if torch.is_grad_enabled() else arguments
+    return arguments.joined() if _dispatch.is_recorded() else arguments
 
 
 @dataclass(frozen=True)

@@ -370,6 +370,27 @@ def test_traced_by_jit(name: str) -> None:
     assert_equal(traced(x), module(x))
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch.jit, which holds the lengths as constants
+@pytest.mark.parametrize("name", DROP_INS)
+def test_a_packed_batch_traced_by_jit(name: str) -> None:
+    """For its lengths."""
+    make, _, kind = DROP_INS[name]
+
+    class Packing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = make(3, 5, 2, bidirectional=True, **kind)
+
+        def forward(self, x: Tensor) -> Tensor:
+            packed = pack_padded_sequence(x, [2, 4, 1, 3], enforce_sorted=False)
+            return pad_packed_sequence(self.rnn(packed)[0])[0]
+
+    module = Packing()
+    traced = torch.jit.trace(module, (torch.randn(4, 4, 3),))
+    x = torch.randn(4, 4, 3)
+    assert_equal(traced(x), module(x))
+
+
 def test_what_torchs_modules_have_and_these_do_not() -> None:
     with pytest.raises(ValueError, match=r"nonlinearity must be 'tanh' or 'relu', got \['tanh'\]"):
         cells.RNN(3, 5, nonlinearity=["tanh"])  # type: ignore[arg-type]  # a fault
