@@ -102,6 +102,17 @@ class Packed:
         rows, steps = torch.unique_consecutive(batch_sizes, return_counts=True)
         return Packed(tuple(zip(steps.tolist(), rows.tolist(), strict=True)))
 
+    def checked(self, data: Tensor, batch_sizes: Tensor) -> Tensor:
+        """``data``; a trace of torch.jit, which has the groups as constants, fails for others.
+
+        Such a trace keeps what leads to a result, and no assertion: narrow refuses to begin at 1.
+        """
+        if not torch._C._is_tracing():
+            return data
+        traced = [rows for steps, rows in self.groups for _ in range(steps)]
+        others = (batch_sizes != torch.tensor(traced)).any()
+        return data.narrow(0, others.long(), data.shape[0])
+
     def split(self, data: Tensor) -> Sequence[Tensor]:
         """Packed ``[sum of lengths, F]`` as one ``[steps, rows, F]`` per group."""
         parts = torch.split(data, [steps * rows for steps, rows in self.groups])

@@ -165,6 +165,7 @@ class Stack(nn.Module):
         if sorted_indices is not None and hx is not None:
             states = [state.index_select(1, sorted_indices) for state in states]
         packed = Packed.of(batch_sizes)
+        data = packed.checked(data, batch_sizes)
         output, last = self._run(data, (packed.run, packed.run_backward), states)
         if unsorted_indices is not None:
             last = tuple(state.index_select(1, unsorted_indices) for state in last)

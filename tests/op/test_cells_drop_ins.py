@@ -373,7 +373,7 @@ def test_traced_by_jit(name: str) -> None:
 @pytest.mark.filterwarnings("ignore")  # of torch.jit, which holds the lengths as constants
 @pytest.mark.parametrize("name", DROP_INS)
 def test_a_packed_batch_traced_by_jit(name: str) -> None:
-    """For its lengths."""
+    """For its lengths, and for no others."""
     make, _, kind = DROP_INS[name]
 
     class Packing(nn.Module):
@@ -381,14 +381,17 @@ def test_a_packed_batch_traced_by_jit(name: str) -> None:
             super().__init__()
             self.rnn = make(3, 5, 2, bidirectional=True, **kind)
 
-        def forward(self, x: Tensor) -> Tensor:
-            packed = pack_padded_sequence(x, [2, 4, 1, 3], enforce_sorted=False)
+        def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+            packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
             return pad_packed_sequence(self.rnn(packed)[0])[0]
 
-    module = Packing()
-    traced = torch.jit.trace(module, (torch.randn(4, 4, 3),))
+    module, lengths = Packing(), torch.tensor([2, 4, 1, 3])
+    traced = torch.jit.trace(module, (torch.randn(4, 4, 3), lengths))
     x = torch.randn(4, 4, 3)
-    assert_equal(traced(x), module(x))
+    assert_equal(traced(x, lengths), module(x, lengths))
+    for others in ([2, 4, 2, 2], [4, 4, 4, 4], [3, 4, 3]):
+        with pytest.raises(RuntimeError):  # in torch's words, as a trace has none of ours
+            traced(x[:, : len(others)], torch.tensor(others))
 
 
 def test_what_torchs_modules_have_and_these_do_not() -> None:
