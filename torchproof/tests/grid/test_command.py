@@ -41,7 +41,9 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     damaged.write_text("no zip")
     empty = tmp_path / "empty-1-py3-none-any.whl"
     with ZipFile(empty, "w") as archive:
-        archive.writestr("empty-1.dist-info/METADATA", METADATA.format(name="empty", more=""))
+        archive.writestr(
+            "empty-1.dist-info/METADATA", METADATA.format(name="empty", version="1", more="")
+        )
     good = make_wheel(tmp_path, "good", "")
     folder = tmp_path / "folder-1-py3-none-any.whl"
     folder.mkdir()
@@ -53,7 +55,9 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         archive.writestr("bytes-1.dist-info/METADATA", b"\xff")
     broken = tmp_path / "broken-1-py3-none-any.whl"
     with ZipFile(broken, "w", ZIP_DEFLATED) as archive:
-        archive.writestr("broken-1.dist-info/METADATA", METADATA.format(name="broken", more=""))
+        archive.writestr(
+            "broken-1.dist-info/METADATA", METADATA.format(name="broken", version="1", more="")
+        )
     start = 30 + len("broken-1.dist-info/METADATA")
     broken.write_bytes(broken.read_bytes()[:start] + b"\xff" * 9 + broken.read_bytes()[start + 9 :])
     unmet = make_wheel(tmp_path, "unmet", "", "Requires-Dist: torch ><3\n")

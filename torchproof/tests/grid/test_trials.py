@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,8 @@ from torchproof.grid.trials import (
     GridCell,
 )
 from torchproof.grid.wheel_file import read_wheel
-from torchproof.machine.environments import Environment
+from torchproof.machine.environments import Environment, Installer
+from torchproof.machine.inventory import find_program
 from wheels import ABORTING, ABSENT, PRESENT, USER, make_wheel, torch_of
 
 if TYPE_CHECKING:
@@ -124,6 +126,42 @@ def test_what_cannot_be_installed_is_not_run(
     assert not cell.run
     assert "cannot be installed: exit status 1" in cell.package.message
     assert not Grid({}, (Line(read_wheel(path), "", (cell,)),)).proven
+
+
+@pytest.mark.parametrize("name", ["uv", "pip"])
+def test_what_a_wheel_requires_does_not_replace_the_torch_of_its_cell(
+    name: str, prober: Prober, environment: Environment, tmp_path: Path
+) -> None:
+    """Each cell has the releases that its torch would be given."""
+    uv = find_program("uv") if name == "uv" else None
+    if name == "uv" and uv is None:
+        pytest.skip("not run: there is no uv on this machine")
+    for version, torch in (("1", "2.13.0"), ("2", "2.14.0")):
+        make_wheel(tmp_path, "torch", "", version=torch)
+        requires = f"Requires-Dist: torch=={torch}\n"
+        make_wheel(tmp_path, "vision", f"made_for = '{torch}'", requires, version=version)
+    path = make_wheel(
+        tmp_path,
+        "decay",
+        "import torch.version, vision; assert torch.version.__version__ == vision.made_for",
+        "Requires-Dist: torch\nRequires-Dist: vision\n",
+    )
+    (tmp_path / "index").mkdir()
+    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    settings |= {"UV_DEFAULT_INDEX": (tmp_path / "index").as_uri(), "UV_FIND_LINKS": str(tmp_path)}
+    real = replace(prober, installer=Installer(uv, settings))
+    newer = replace(environment, path=tmp_path / "newer", torch="2.14.0")
+    shutil.copytree(environment.path, newer.path)
+    version = newer.site_packages / "torch" / "version.py"
+    version.write_text(version.read_text().replace("2.13.0", "2.14.0"))
+    program = newer.program.read_text()
+    newer.program.write_text(program.replace(str(environment.path), str(newer.path)))
+    (line,) = lines([read_wheel(path)], {"2.13.0": environment, "2.14.0": newer}, real)
+    assert isinstance(line, Line)
+    assert [(each.package.outcome, each.package.message) for each in line.cells] == [
+        (IMPORTS, ""),
+        (IMPORTS, ""),
+    ]
 
 
 def test_lines_grow_a_wheel_at_a_time(

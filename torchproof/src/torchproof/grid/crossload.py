@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchproof.files import sha256
-from torchproof.grid.prober import Installed, Prober
+from torchproof.grid.prober import Prober
 from torchproof.grid.trials import GridCell
 from torchproof.grid.wheel_file import GridError, Wheel
 from torchproof.machine.environments import Environment
@@ -94,12 +94,11 @@ def lines(
     wheels: Iterable[Wheel], environments: Mapping[str, Environment], prober: Prober
 ) -> Iterator[Line | Refused]:
     """A line a wheel, as soon as its cells are known; one that is damaged does not end the grid."""
-    first = next(iter(environments.values()))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for wheel in wheels:
-            installed = prober.install(wheel, first)
 
-            def probe(torch: str, installed: Installed = installed) -> GridCell:
+            def probe(torch: str, wheel: Wheel = wheel) -> GridCell:
+                installed = prober.install(wheel, environments[torch])
                 return prober.cell(installed, environments[torch], torch)
 
             try:

@@ -5,7 +5,9 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZipFile
 
 from torchproof.audit import Verdict
 from torchproof.config import series
@@ -39,25 +41,29 @@ class Prober:
     folder: Path
 
     def install(self, wheel: Wheel, environment: Environment) -> Installed:
-        """Put a wheel and what it requires, but for torch, into a folder."""
-        site, log = self.folder / "sites" / wheel.name, self._log(wheel.name)
+        """Put a wheel and what it requires beside that torch into a folder."""
+        name = f"{wheel.name}-beside-torch{environment.torch}"
+        site, log = self.folder / "sites" / name, self._log(name)
         shutil.rmtree(site, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
         needs = torch_requirements(wheel.requires, environment.python, nvidia=False)
-        for what in (["--no-deps", str(wheel.path)], needs):
-            if not what:
-                continue
-            ended = self.processes.run(
-                self.installer.install(environment.program, "--target", str(site), *what),
-                log=log,
-                limit=LIMIT_S,
-                cwd=self.folder,
-                env=self.installer.env,
-            )
-            if not ended.ok:
-                failure = f"cannot be installed: {ended.explain(LIMIT_S)}{reason_in(log)}"
-                return Installed(wheel, site, failure)
+        with TemporaryDirectory() as folder:
+            torch = _placeholder(Path(folder), environment.torch)
+            steps = [["--no-deps", str(wheel.path)], [str(torch), *needs]]
+            for what in steps if needs else steps[:1]:
+                ended = self.processes.run(
+                    self.installer.install(environment.program, "--target", str(site), *what),
+                    log=log,
+                    limit=LIMIT_S,
+                    cwd=self.folder,
+                    env=self.installer.env,
+                )
+                if not ended.ok:
+                    failure = f"cannot be installed: {ended.explain(LIMIT_S)}{reason_in(log)}"
+                    return Installed(wheel, site, failure)
+        for metadata in site.glob("torch-*.dist-info"):
+            shutil.rmtree(metadata)
         return Installed(wheel, site)
 
     def cell(self, installed: Installed, environment: Environment, torch: str) -> GridCell:
@@ -115,6 +121,20 @@ class Prober:
 
     def _log(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
+
+
+def _placeholder(folder: Path, version: str) -> Path:
+    """The wheel of a torch without a file: it keeps an installer from fetching one."""
+    metadata = f"torch-{version}.dist-info"
+    wheel = folder / f"torch-{version}-py3-none-any.whl"
+    with ZipFile(wheel, "w") as archive:
+        for name, text in (
+            ("METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"),
+            ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+            ("RECORD", ""),
+        ):
+            archive.writestr(f"{metadata}/{name}", text)
+    return wheel
 
 
 def _path(site: Path, name: str) -> Path:
