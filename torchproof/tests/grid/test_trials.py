@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import pytest
 from torchproof.grid.crossload import Grid, Line, lines
@@ -25,7 +26,7 @@ from torchproof.grid.trials import (
 from torchproof.grid.wheel_file import read_wheel
 from torchproof.machine.environments import Environment, Installer
 from torchproof.machine.inventory import find_program
-from wheels import ABORTING, ABSENT, PRESENT, USER, make_wheel, torch_of
+from wheels import ABORTING, ABSENT, METADATA, PRESENT, USER, make_wheel, torch_of
 
 if TYPE_CHECKING:
     from conftest import Toolchain
@@ -126,6 +127,30 @@ def test_what_cannot_be_installed_is_not_run(
     assert not cell.run
     assert "cannot be installed: exit status 1" in cell.package.message
     assert not Grid({}, (Line(read_wheel(path), "", (cell,)),)).proven
+
+
+@pytest.mark.parametrize(
+    ("distribution", "files", "package"),
+    [
+        ("decay", ["bench/__init__.py", "decay/__init__.py"], "decay"),
+        ("decay_cu12", ["bench.py", "decay/__init__.py", "decay/ops/__init__.py"], "decay"),
+        ("decay_torch", ["decay/torch/__init__.py", "decay/torch/ops/__init__.py"], "decay.torch"),
+        ("decay_torch", ["decay/lib/ops/__init__.py", "decay.libs/__init__.py"], "decay.lib.ops"),
+        ("decay", ["_decay.cpython-311-x86_64-linux-gnu.so", "decay.py"], "decay"),
+        ("decay", ["_decay.abi3.so", "libdecay.so"], "_decay"),
+        ("decay", ["decay-1.data/platlib/decay/__init__.py"], "decay"),
+    ],
+)
+def test_a_wheel_is_imported_by_what_it_holds(
+    tmp_path: Path, distribution: str, files: list[str], package: str
+) -> None:
+    path = tmp_path / f"{distribution}-1-py3-none-any.whl"
+    metadata = METADATA.format(name=distribution, version="1", more="")
+    with ZipFile(path, "w") as archive:
+        for name in (*files, "decay-1.data/scripts/decay.py"):
+            archive.writestr(name, "")
+        archive.writestr(f"{distribution}-1.dist-info/METADATA", metadata)
+    assert read_wheel(path).package == f"import {package}"
 
 
 @pytest.mark.parametrize("name", ["uv", "pip"])

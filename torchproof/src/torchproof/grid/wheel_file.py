@@ -1,5 +1,6 @@
 """A wheel file to be tried: what it requires, and the programs that use it."""
 
+import re
 import zlib
 from dataclasses import dataclass
 from email.parser import HeaderParser
@@ -12,6 +13,11 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from torchproof.audit.artifact import applies, is_torch
 from torchproof.errors import TorchproofError
+
+# What an installer puts at the top; a wheel may keep it in a folder for that.
+TOP = r"(?:[^/]+\.data/(?:purelib|platlib)/)?"
+PACKAGE = re.compile(rf"{TOP}(\w+(?:/\w+)*)/__init__\.py")
+MODULE = re.compile(rf"{TOP}(\w+)\.(?:py|(?:abi3|cpython-[\w-]+)\.so)")
 
 
 class GridError(TorchproofError):
@@ -52,7 +58,7 @@ class Wheel:
 
 
 def read_wheel(path: Path) -> Wheel:
-    """A wheel file; its package is the one of its name, else the first that is at its top."""
+    """A wheel file; its package is the one of its name, else the first of those nearest its top."""
     try:
         if not path.exists():
             raise GridError(f"{path} does not exist; name a wheel, *.whl")
@@ -76,8 +82,9 @@ def read_wheel(path: Path) -> Wheel:
         raise GridError(f"{path} has an invalid Requires-Dist: {line}; build it again") from error
     except (InvalidWheelFilename, BadZipFile, ValueError, RuntimeError, zlib.error) as error:
         raise GridError(f"{path} is no wheel: {error}; name one, *.whl") from error
-    packages = [n.split("/")[0] for n in names if n.count("/") == 1 and n.endswith("/__init__.py")]
-    packages.sort(key=lambda package: canonicalize_name(package) != name)
+    found = (pattern.fullmatch(each) for pattern in (PACKAGE, MODULE) for each in names)
+    packages = [match[1].replace("/", ".") for match in found if match]
+    packages.sort(key=lambda package: (canonicalize_name(package) != name, package.count(".")))
     if not packages:
         raise GridError(f"{path.name} holds no package to import; name a wheel that has one")
     return Wheel(
