@@ -1,7 +1,7 @@
 """Runs the real runner over stand-in environments: `run.py FOLDER JOBS [MODE...]`.
 
 A mode is resume, build, prebuilt, levels, emulated, headers (the stable wheel is compiled against
-another torch), or report, which writes the report, too.
+another torch), alone (pytest has no workers), or report, which writes the report, too.
 
 A process of its own, so that a test can kill it as a user, or the kernel, would.
 """
@@ -119,7 +119,7 @@ def main() -> int:
             progress=progress,
             environments=SingleFlight(),
             artifacts=SingleFlight(),
-            workers=1,
+            workers=0 if "alone" in sys.argv else 1,
             processor=AMX,
             prebuilt="prebuilt" in sys.argv,
         )

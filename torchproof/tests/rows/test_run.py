@@ -219,6 +219,24 @@ def test_a_row_whose_tests_import_the_wheel_does_not_name_the_sources(
     assert found["status"] == ("failed" if "False" in code else "passed"), found["reason"]
 
 
+@pytest.mark.parametrize("mode", ["", "alone"])
+def test_a_test_that_ends_its_process_is_named(tmp_path: Path, mode: str) -> None:
+    project = project_with_test(tmp_path, "def test_deadly():\n    import os; os.abort()")
+    finish(tmp_path, project=project, mode=mode, tests={NATIVE: "real"})
+    reason = rows(tmp_path)[NATIVE]["reason"]
+    assert "tests: a test ended its process with SIGABRT" in reason
+    assert "test_deadly" in reason
+    assert "Extension modules" not in reason
+
+
+def test_what_keeps_a_test_file_from_being_collected_is_named(tmp_path: Path) -> None:
+    project = project_with_test(tmp_path, "import absent")
+    finish(tmp_path, project=project, tests={NATIVE: "real"})
+    assert rows(tmp_path)[NATIVE]["reason"].endswith(
+        "collection failure: ModuleNotFoundError: No module named 'absent'"
+    )
+
+
 @pytest.mark.parametrize(
     "variable",
     ["PYTEST_ADDOPTS=-k it", "PYTEST_PLUGINS=absent", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1"],

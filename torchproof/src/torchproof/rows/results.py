@@ -197,7 +197,12 @@ def _case(case: ElementTree.Element) -> CaseResult:
     broken = [*case.findall("failure"), *case.findall("error")]
     skips = case.findall("skipped")
     status = FAILED if broken else NOT_RUN if skips else PASSED
-    reason = " ".join(((broken or skips or [case])[0].get("message") or "").split())[:300]
+    found = (broken or skips or [case])[0]
+    reason = found.get("message") or ""
+    if reason.startswith("collection "):  # why is in the last line of the text alone
+        why = (found.text or "").rpartition("\n")[2].removeprefix("E ")
+        reason += f": {why.strip()}"
+    reason = " ".join(reason.split())[:300]
     name, module = case.get("name") or "", case.get("classname") or ""
     return CaseResult(module, name, float(case.get("time") or 0), status, reason)
 

@@ -55,6 +55,10 @@ SIGNALS = {
     "Bus error": "SIGBUS",
 }
 FATAL = re.compile(f"Fatal Python error: ({'|'.join(SIGNALS)})".encode())
+# The frame that pytest itself has called, in the stack that follows.
+CRASHED_TEST = re.compile(
+    rb'/([^"/\n]+)", line (\d+) in (\S+)\n  File "[^"\n]+", line \d+ in pytest_pyfunc_call\n'
+)
 
 # What shows that the extension loads, and what each library then uses of the processor.
 PROBE = """
@@ -98,13 +102,18 @@ class Tools:
 
 
 def crash_in(log: Path) -> str:
-    """The signal that ended a test worker, by pytest's log; empty where none did."""
+    """The signal that ended a test process, and in which test; empty where none did."""
     with (
         log.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,  # it may be of gigabytes
     ):
         found = FATAL.search(text)
-        return SIGNALS[found[1].decode()] if found else ""
+        if found is None:
+            return ""
+        test = CRASHED_TEST.search(text, found.end())
+        named = b": %b in line %b of %b" % test.group(3, 2, 1) if test else b""
+        signal = SIGNALS[found[1].decode()]
+        return f"a test ended its process with {signal}{named.decode(errors='replace')}"
 
 
 def policy_of(matrix: Matrix, row: Row, torch: str) -> Policy:
@@ -337,12 +346,14 @@ class RowRun:
 
     def _explain_tests(self, ended: CompletedCommand, limit: float) -> str:
         crash = crash_in(self._log("tests"))
-        signal = f"a test ended its process with {crash}; " if crash else ""
         tests = self.result.tests
-        if tests and tests.failed and not ended.timed_out:
-            return f"{signal}{tests.failed} failed, first {tests.failures[0]}"
-        raised = "; raise `minutes` of the suite" if ended.timed_out else ""
-        return f"{signal}{self._explain(ended, limit)}{raised}"
+        if ended.timed_out:
+            reason = f"{self._explain(ended, limit)}; raise `minutes` of the suite"
+        elif tests and tests.failed:
+            reason = f"{tests.failed} failed, first {tests.failures[0]}"
+        else:
+            reason = "see tests.log" if crash else self._explain(ended, limit)
+        return f"{crash}; {reason}" if crash else reason
 
     def _speed(self, environment: Environment) -> None:
         with self._timed("speed"):
