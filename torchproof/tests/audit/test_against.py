@@ -266,6 +266,24 @@ def test_a_native_library_is_safe_only_in_its_own_torch(
     assert reason in verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("ext_torch-1.0.data/platlib/ext/torch-2.13/lib/libext.so", "every symbol"),
+        ("ext/libext_pytorch_2.12.1.so", "built on torch 2.12"),
+        ("ext_torch-2.12.data/platlib/ext/libext.so", "nothing says which torch"),
+        ("ext/torchlib-2.13.so", "nothing says which torch"),
+    ],
+)
+def test_the_path_of_a_library_may_name_the_torch_that_it_was_built_on(
+    toolchain: Toolchain, name: str, reason: str
+) -> None:
+    torch = stub_torch(toolchain)
+    core = str(torch / "lib" / "libtorch_cpu.so")
+    library = toolchain.library(f"package/{name}", NATIVE, core)
+    assert reason in predicted(library.parents[name.count("/")], torch).reason
+
+
 def test_a_second_cuda_runtime_is_unsafe(toolchain: Toolchain) -> None:
     torch = stub_torch(toolchain, cuda="13.0")
     toolchain.stub("torch/lib/libcudart.so.12", ["cudaGetLastError"])

@@ -442,6 +442,28 @@ def test_everything_installed_is_listed_with_its_verdict(
     assert "pip install --upgrade bad torch==2.13.0" in commands
 
 
+def test_of_a_library_for_each_torch_the_one_for_this_torch_counts(
+    toolchain: Toolchain, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core = str(site / "torch" / "lib" / "libtorch_cpu.so")
+    gone = CALL.format(THERE) + CALL.format("_ZN2at6Tensor4goneEv")
+    libraries = (
+        toolchain.library("libmany_pytorch_2.12.1.so", gone, core),
+        toolchain.library("libmany_pytorch_2.13.0.so", NATIVE, core),
+    )
+    install(site, "many", *libraries)
+    found = answer(capsys, site)["libraries"]
+    assert [(row["name"], row["outcome"]) for row in found] == [
+        ("many/libmany_pytorch_2.12.1.so", "not run"),
+        ("many/libmany_pytorch_2.13.0.so", "loads"),
+    ]
+    assert "torch 2.12" in found[0]["reason"]
+    # Without one for this torch, none of them is what it should be.
+    install(site, "few", toolchain.library("libfew_pytorch_2.12.1.so", gone, core))
+    (few,) = (row for row in answer(capsys, site, code=1)["libraries"] if "few" in row["name"])
+    assert few["outcome"] == "fails"
+
+
 def test_what_setup_py_install_leaves_without_a_list_of_files_is_listed(
     toolchain: Toolchain, site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

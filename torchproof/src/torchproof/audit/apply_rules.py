@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torchproof.audit import elf, facts
 from torchproof.audit.against import resolve
-from torchproof.audit.artifact import Artifact, ArtifactError, Member, opened
+from torchproof.audit.artifact import Artifact, ArtifactError, Member, named_torch, opened
 from torchproof.audit.checks.system import bundled_torch
 from torchproof.audit.elf import Elf
 from torchproof.audit.elf_file import NotElfError
@@ -80,7 +80,7 @@ def _library(
     elf_file, derived = read[member]
     others = tuple(facts for other, facts in read.items() if other != member)
     siblings = [other.path for other, _ in others]
-    built_on = policy.torch or artifact.torch
+    built_on = policy.torch or artifact.torch or named_torch(member.name)
     uses_torch = derived.binding != "none" and not member.is_torch
     verdicts = tuple(
         resolve(elf_file, derived, torch, built_on, siblings)

@@ -220,9 +220,12 @@ def _of_conda(bound: str) -> str:
     return f"={bound.removesuffix('.*')}.*" if starts else bound
 
 
-def named_torch(local_version: str) -> str | None:
-    """The torch series in a local version: "torch2.13", "cu130torch2.13"."""
-    match = re.search(r"torch(\d+\.\d+)", local_version)
+def named_torch(text: str) -> str | None:
+    """The torch series in a local version, "cu130torch2.13", or a path, "torch-2.13/lib/x.so".
+
+    A wheel's `.data` folder has its own version in its name.
+    """
+    match = re.search(r"torch[-_]?(\d+\.\d+)(?![^/]*\.data/)", text)
     return match[1] if match else None
 
 

@@ -189,10 +189,24 @@ def _requirements(distribution: Distribution) -> Iterator[Requirement]:
 
 
 def _judged(report: Report, here: Here, package: str | None) -> Iterator[Library]:
+    others = _for_other_torches(report, here)
     for library in report.libraries:
-        yield _library(report.artifact, library, here, package)
+        if library.name in others:
+            yield Library(report.artifact, library.name, NOT_RUN, others[library.name])
+        else:
+            yield _library(report.artifact, library, here, package)
     for sentence in report.unreadable:
         yield Library(report.artifact, "", FAILS, sentence)
+
+
+def _for_other_torches(report: Report, here: Here) -> dict[str, str]:
+    """The libraries that are not for this torch, where a package has one for each of several."""
+    own = here.torch.series if here.torch else None
+    named = {each.name: series for each in report.libraries if (series := named_torch(each.name))}
+    if own not in named.values():
+        return {}
+    reason = "it is for torch {}, by its path, and the package has one for torch {}"
+    return {name: reason.format(other, own) for name, other in named.items() if other != own}
 
 
 def _library(artifact: str, library: LibraryReport, here: Here, package: str | None) -> Library:
