@@ -46,6 +46,28 @@ def test_a_project_has_what_was_asked_for(project: Path) -> None:
         assert ("cuda" in (project / file).read_text(encoding="utf-8").lower()) == with_cuda, file
 
 
+def test_its_recipe_has_the_variants_that_it_names(project: Path) -> None:
+    recipe = (project / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
+    named = set(re.findall(r"\b(?:python|pytorch|cuda_compiler)_\w+", recipe))
+    variants = project / "recipe" / "conda_build_config.yaml"
+    made = yaml.safe_load(variants.read_text(encoding="utf-8"))
+    assert named
+    assert named <= {*made}
+
+
+def test_a_project_without_its_recipe_is_told_what_to_do(project: Path, tmp_path: Path) -> None:
+    clone = shutil.copytree(project, tmp_path / "clone")
+    shutil.rmtree(clone / "recipe")
+    check = (sys.executable, "-m", "torchproof", "check")
+    done = subprocess.run(check, cwd=clone, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "recipe/recipe.yaml is not there: write it, or take `conda` out" in done.stdout
+    matrix = clone / "matrix.toml"
+    lines = matrix.read_text(encoding="utf-8").splitlines(keepends=True)
+    matrix.write_text("".join(line for line in lines if not line.startswith("conda = ")))
+    run(*check, cwd=clone)
+
+
 def test_no_mark_of_the_template_is_left(project: Path) -> None:
     files = [path for path in project.rglob("*") if path.is_file()]
     texts = {path: path.read_text(encoding="utf-8") for path in files}

@@ -279,7 +279,10 @@ def version() -> str:
 
 def recipe_version() -> str:
     """The version that the recipe repeats."""
-    return _stated("recipe/recipe.yaml", r'^  version: "([^"]+)"$', 'a line `version: "..."`')
+    path = "recipe/recipe.yaml"
+    if not (ROOT / path).is_file():
+        raise ConfigError(f"{path} is not there: write it, or take `conda` out of [project]")
+    return _stated(path, r'^  version: "([^"]+)"$', 'a line `version: "..."`')
 
 
 def _stated(path: str, pattern: str, expected: str) -> str:
