@@ -281,6 +281,14 @@ def test_a_file_that_an_option_has_taken_is_said_to_stand_before_it(
     assert main(["--needed", "libgomp.so.1", "--", str(library)]) == 0
 
 
+def test_a_folder_of_wheels_is_told_how_to_name_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "decay-1.0-py3-none-any.whl").touch()
+    assert main([str(tmp_path)]) == 2
+    assert f"no ELF shared library; name its wheels, {tmp_path}/*.whl" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[""], ["op.so", ""], ["op.so", "--against", ""]], ids=str)
 def test_an_empty_name_is_not_the_working_directory(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

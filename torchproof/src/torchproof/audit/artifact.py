@@ -156,7 +156,9 @@ def _libraries(root: Path, artifact: Path) -> tuple[Member, ...]:
         others = ((f, _other_format(f)) for f in sorted(root.rglob("*")) if f.is_file())
         named = next((f", but {_shown(f.name)}, {other}" for f, other in others if other), "")
         kind = ArtifactError if named else NoLibraryError
-        raise kind(f"{artifact} holds no ELF shared library{named}; there is nothing to audit")
+        wheels = any(root.glob("*.whl"))
+        remedy = f"name its wheels, {artifact}/*.whl" if wheels else "there is nothing to audit"
+        raise kind(f"{artifact} holds no ELF shared library{named}; {remedy}")
     return members
 
 
