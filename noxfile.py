@@ -152,9 +152,8 @@ def docs(session: nox.Session) -> None:
     install_torchproof(session, "conda")
     install_lltm(session)
     session.run("sphinx-build", "-E", "-W", "--keep-going", "-q", "docs", "build/docs")
-    session.run("pytest", "docs", *session.posargs)
-    if not session.posargs:
-        session.run("python", "-m", "pytest", "--noconftest", "-p", "docs.conftest", "README.md")
+    pages, blocks = ("docs", "README.md"), ("-p", "code_blocks")
+    session.run("pytest", *blocks, *pages, *session.posargs, env={"PYTHONPATH": "docs"})
 
 
 @nox.session(tags=["matrix"])

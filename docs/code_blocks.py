@@ -1,4 +1,6 @@
-"""Executes every code block of every page: `pytest docs`; as a plugin also the README's.
+"""Executes every code block of every page and the README, as a plugin of pytest.
+
+`nox -s docs` runs it.
 
 Four kinds of block exist, and a block of any other kind is an error:
 
@@ -120,7 +122,8 @@ def commands(text: str) -> list[tuple[str, str]]:
 
 def refuse(example: Example) -> str:
     """No block may be left out unseen."""
-    return f"nothing executes {example.region.lexemes['arguments']!r} blocks: see docs/conftest.py"
+    kind = example.region.lexemes["arguments"]
+    return f"nothing executes {kind!r} blocks; see {Path(__file__).name}"
 
 
 def blocks(document: Document) -> Iterable[Region]:
