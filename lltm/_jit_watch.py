@@ -16,19 +16,23 @@ import time
 VARIABLE = "LLTM_JIT_BUILD"
 PATIENCE_S = 10.0
 """For what does not end: a process that hangs in the kernel, or never has an environment there."""
-ENV_END = 48
-"""Of the words after the name in /proc/PID/stat: where its environment ends, 0 without one."""
+SETTLED_S = 0.2
+"""For how long nothing may be found: one that is about to exec still has its parent's environment,
+and what starts it, such as posix_spawn, may have returned."""
+ENVIRONMENT = slice(47, 49)
+"""Of the words after the name in /proc/PID/stat: where it begins and ends, 0 before it is there."""
 
 
 def is_marked(pid: str, entry: bytes) -> bool | None:
     """Whether a build has started this process; ``None`` while exec has yet to lay that out."""
-    # In this order: what is laid out between the two is found then.
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        laid_out = int(file.read().rpartition(b")")[2].split()[ENV_END])
     with open(f"/proc/{pid}/environ", "rb") as file:
         environment = file.read()
-    if laid_out or environment:
+    if environment:
         return entry in b"\0" + environment
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        begin, end = map(int, file.read().rpartition(b")")[2].split()[ENVIRONMENT])
+    if begin == end != 0:
+        return False  # it was given none
     os.readlink(f"/proc/{pid}/exe")  # OSError of one that has ended, and of a thread of the kernel
     return None
 
@@ -48,8 +52,12 @@ def end_all(entry: bytes) -> bool:
 def main() -> None:
     """Wait for the end of the building process, then end what it left."""
     os.read(sys.stdin.fileno(), 1)
-    entry, end = f"\0{VARIABLE}={sys.argv[1]}\0".encode(), time.monotonic() + PATIENCE_S
-    while end_all(entry) and time.monotonic() < end:
+    entry = f"\0{VARIABLE}={sys.argv[1]}\0".encode()
+    now = time.monotonic()
+    settled, given_up = now + SETTLED_S, now + PATIENCE_S
+    while time.monotonic() < min(settled, given_up):
+        if end_all(entry):
+            settled = time.monotonic() + SETTLED_S
         time.sleep(0.01)
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -436,6 +437,26 @@ def test_a_compiler_that_has_just_been_started_does_not_outlive_its_build() -> N
         os.kill(compiler, signal.SIGKILL)
         os.waitpid(compiler, 0)
         assert ended
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: processes are found in /proc")
+def test_a_compiler_that_is_about_to_exec_does_not_outlive_its_build() -> None:
+    """It has its parent's environment until then; here a shell's, which execs 20 ms later."""
+    before = {**os.environ}
+    with jit.watched():
+        (mark,) = {**os.environ}.items() - before.items()
+        shell = subprocess.Popen(
+            ["sh", "-c", "read told; export $0; exec sleep 600", "=".join(mark)],
+            env=before,
+            stdin=subprocess.PIPE,
+        )
+        time.sleep(0.2)  # until it waits
+        teller = threading.Timer(0.02, shell.communicate, (b"\n",))
+        teller.start()
+    ended = ends(shell.pid)
+    shell.kill()
+    teller.join()
+    assert ended
 
 
 FORKING = """
