@@ -334,6 +334,29 @@ def test_repr() -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
+def test_alpha_may_be_changed(name: str) -> None:
+    module, made_with = MODULES[name](alpha=1.0), MODULES[name](alpha=0.25)
+    made_with.load_state_dict(module.state_dict())
+    module.alpha = 0.25
+    x = torch.randn(INPUTS[name])
+    for a, e in zip(_flat(module(x)), _flat(made_with(x)), strict=True):
+        assert torch.equal(a, e)
+    assert repr(module) == repr(made_with)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_an_alpha_below_zero_is_refused_at_the_call_at_the_latest(name: str) -> None:
+    module = MODULES[name]()
+
+    def change_and_call() -> None:
+        module.alpha = -1.0
+        module(torch.randn(INPUTS[name]))
+
+    with pytest.raises((RuntimeError, ValueError), match="alpha must be finite and not negative"):
+        change_and_call()
+
+
+@pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("dtype", cases.DTYPES, ids=cases.identify)
 def test_dtype_and_device(name: str, dtype: torch.dtype) -> None:
     module = MODULES[name](dtype=dtype)
