@@ -110,7 +110,7 @@ class Packed:
         if not torch._C._is_tracing():
             return data
         traced = [rows for steps, rows in self.groups for _ in range(steps)]
-        others = (batch_sizes != torch.tensor(traced)).any()
+        others = (batch_sizes != torch.tensor(traced, device="cpu")).any()
         return data.narrow(0, others.long(), data.shape[0])
 
     def split(self, data: Tensor) -> Sequence[Tensor]:

@@ -371,8 +371,9 @@ def test_traced_by_jit(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch.jit, which holds the lengths as constants
+@pytest.mark.parametrize("default", ["cpu", "meta"])
 @pytest.mark.parametrize("name", DROP_INS)
-def test_a_packed_batch_traced_by_jit(name: str) -> None:
+def test_a_packed_batch_traced_by_jit(name: str, default: str) -> None:
     """For its lengths, and for no others."""
     make, _, kind = DROP_INS[name]
 
@@ -386,7 +387,9 @@ def test_a_packed_batch_traced_by_jit(name: str) -> None:
             return pad_packed_sequence(self.rnn(packed)[0])[0]
 
     module, lengths = Packing(), torch.tensor([2, 4, 1, 3])
-    traced = torch.jit.trace(module, (torch.randn(4, 4, 3), lengths))
+    given = (torch.randn(4, 4, 3), lengths)
+    with torch.device(default):  # lengths are on the CPU whatever that is
+        traced = torch.jit.trace(module, given)
     x = torch.randn(4, 4, 3)
     assert_equal(traced(x, lengths), module(x, lengths))
     for others in ([2, 4, 2, 2], [4, 4, 4, 4], [3, 4, 3]):
