@@ -140,6 +140,20 @@ def test_a_failed_install_is_told_and_leaves_nothing_ready(maker: Maker, tmp_pat
     assert make(maker, tmp_path).program.exists()
 
 
+class InstallsNothing(StandIn):
+    """As pip and uv do, and end well, where the markers of a lock leave nothing to install."""
+
+    def create(self, python: Path, path: Path) -> list[str]:
+        return ["mkdir", "-p", f"{path}/lib/python3.11/site-packages"]
+
+
+def test_a_lock_without_a_torch_for_the_python_is_told(maker: Maker, tmp_path: Path) -> None:
+    with pytest.raises(
+        EnvironmentFailed, match=r"lock of torch 2\.13\.0 has none for CPython 3\.11"
+    ):
+        make(dataclasses.replace(maker, installer=InstallsNothing()), tmp_path)
+
+
 def test_a_locked_environment_holds_what_the_lock_has(
     maker: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from torchproof.machine.inventory import CompilerFound, Interpreter, Machine, Nvcc
 from torchproof.machine.sample_processors import AMX
-from torchproof.rows.plan import expand, place, select
+from torchproof.rows import plan
+from torchproof.rows.plan import Placed, expand, place, select
 
 from torchproof import config
 
@@ -73,6 +74,37 @@ def test_a_missing_program_is_said_and_the_row_stays() -> None:
     installed = "`torchproof compilers --tier pr` installs what is missing"
     assert fetched in {p.missing for p in placed}
     assert any("no g++" in p.missing and p.missing.endswith(installed) for p in placed)
+
+
+def newest_python(any_python: bool, *older: Interpreter) -> tuple[Interpreter, Placed]:
+    """A row of the stable wheel whose CPython has no wheel of the torch that it is built on."""
+    matrix = config.load()
+    name = next(p for p in matrix.release("2.15").pythons if p not in matrix.headers.every_python)
+    python = Interpreter(Path("/usr/bin/python"), f"{name}.0")
+    machine = Machine(python, older, (GCC,), GCC, gpu=False)
+    with pytest.MonkeyPatch.context() as patch:
+        project = dataclasses.replace(config.project(), any_python=any_python)
+        patch.setattr(plan, "project", lambda: project)
+        placed = place(matrix, expand(matrix, "nightly"), machine)
+    (row,) = select(placed, f"python={name},binding=stable,cuda=cpu")
+    return python, row
+
+
+def test_a_wheel_is_built_on_a_python_that_has_the_torch_it_is_built_on() -> None:
+    python, placed = newest_python(True, OTHER, PYTHON)
+    assert (placed.python, placed.build_python, placed.missing) == (python, OTHER, "")
+
+
+@pytest.mark.parametrize(
+    ("any_python", "reason"),
+    [
+        (False, "which the wheel is built on, has no wheel for CPython 3.15"),
+        (True, "for CPython 3.15, nor for another on this machine: `torchproof interpreters 3."),
+    ],
+)
+def test_a_wheel_that_no_python_here_can_build_is_told(any_python: bool, reason: str) -> None:
+    older = () if any_python else (OTHER, PYTHON)
+    assert reason in newest_python(any_python, *older)[1].missing
 
 
 @pytest.mark.parametrize(

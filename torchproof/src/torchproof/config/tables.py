@@ -259,6 +259,10 @@ class Matrix(Known):
         """The torch release the stable wheel is compiled against."""
         return self.release(self.stable.headers)
 
+    def built_on(self, binding: str, torch: str) -> Torch:
+        """The torch release that a wheel for `torch` is compiled against."""
+        return self.headers if binding == "stable" else self.release(torch)
+
     @property
     def pythons(self) -> tuple[str, ...]:
         """Every Python some torch release has a wheel for, oldest first."""

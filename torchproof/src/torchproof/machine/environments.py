@@ -281,7 +281,13 @@ class Maker:
         self._run(self.installer.create(python.path, path), log, f"CPython {python.version}")
         self._install_torch(program, torch, log, lock)
         empty = Environment(path, torch, python.version, "cpu")
-        distribution = Distribution.at(next(empty.site_packages.glob("torch-*.dist-info")))
+        installed = list(empty.site_packages.glob("torch-*.dist-info"))
+        if not installed:  # pip takes what no marker of a lock asks for as done
+            raise EnvironmentFailed(
+                f"the lock of torch {torch} has none for CPython {python.version}: write it again "
+                f"with `torchproof lock`"
+            )
+        distribution = Distribution.at(installed[0])
         cuda = find_torch(empty.site_packages).cuda
         nvidia = cuda is not None and (packages == "real" or self.gpu)
         emulation = python.emulation

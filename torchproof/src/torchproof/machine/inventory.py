@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,9 +109,13 @@ class Machine:
 
     def python(self, name: str, system: str = HOST) -> Interpreter | None:
         """The CPython of a series, "3.12" or "3.14t", or None: the running one, else the newest."""
+        return self.python_among((name,), system)
+
+    def python_among(self, names: Collection[str], system: str = HOST) -> Interpreter | None:
+        """The running CPython where it is of one of these series, else the newest that is."""
         here = (self.running, *self.pythons)
         found = (p for p in (*here, *self.of_systems) if p.system == system)
-        return next((p for p in found if series(p.version) == name), None)
+        return next((p for p in found if series(p.version) in names), None)
 
     def emulating(self, platform: str) -> "Machine | None":
         """The machine of a platform that QEMU emulates here; None where it has nothing of it."""

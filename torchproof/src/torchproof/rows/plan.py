@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from torchproof.config import HOME, HOST, ConfigError, Matrix, RowSpec, Torch, series
+from torchproof.config import HOME, HOST, ConfigError, Matrix, RowSpec, Torch, project, series
 from torchproof.machine.inventory import CompilerFound, Interpreter, Machine
 from torchproof.machine.levels import unavailable_reason
 from torchproof.rows.combination import Combination
@@ -37,12 +37,14 @@ class Row(Combination):
 class Placed:
     """A row on this machine: the programs it uses, or why it cannot run here.
 
-    `fetchable`: a run of the row fetches what is missing.
+    `python` runs it, and `build_python` builds its wheel; `fetchable`: a run of the row fetches
+    what is missing.
     """
 
     row: Row
-    python: Interpreter | None
-    compiler: CompilerFound | None
+    python: Interpreter | None = None
+    build_python: Interpreter | None = None
+    compiler: CompilerFound | None = None
     missing: str = ""
     fetchable: bool = False
 
@@ -133,12 +135,12 @@ def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
         if emulated is None or emulated.python(row.python) is None:
             command = f"`torchproof interpreters {row.python} --emulate {row.platform}`"
             missing = f"no CPython {row.python} of {row.platform} is emulated here: {command}"
-            yield Placed(row, None, None, missing, fetchable=True)
+            yield Placed(row, missing=missing, fetchable=True)
             return
         machine = emulated
     if row.platform != machine.platform:
         missing = f"this machine is {machine.platform}, not {row.platform}"
-        yield Placed(row, None, None, missing)
+        yield Placed(row, missing=missing)
         return
     version = series(machine.running.version) if row.python == "running" else row.python
     python = machine.python(version, row.system)
@@ -152,7 +154,19 @@ def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
     for label in compilers:
         compiler = next((c for c in supported if c.label == label), None)
         here = dataclasses.replace(row, python=version, compiler=label)
-        yield Placed(here, python, compiler, _missing(matrix, here, python, compiler, machine))
+        placed = Placed(here, python, _build_python(matrix, here, machine), compiler)
+        yield dataclasses.replace(placed, missing=_missing(matrix, placed, machine))
+
+
+def _build_python(matrix: Matrix, row: Row, machine: Machine) -> Interpreter | None:
+    """The row's own CPython, else, where the wheel serves any, one that has the torch to build on.
+
+    A new CPython has wheels of the newest torch alone.
+    """
+    with_wheel = matrix.built_on(row.binding, row.torch).every_python
+    if row.python in with_wheel:
+        return machine.python(row.python, row.system)
+    return machine.python_among(with_wheel, row.system) if project().any_python else None
 
 
 def _is_emulated(matrix: Matrix, row: Row, machine: Machine) -> bool:
@@ -171,22 +185,14 @@ def _supports(matrix: Matrix, compiler: CompilerFound) -> bool:
     )
 
 
-def _missing(
-    matrix: Matrix,
-    row: Row,
-    python: Interpreter | None,
-    compiler: CompilerFound | None,
-    machine: Machine,
-) -> str:
+def _missing(matrix: Matrix, placed: Placed, machine: Machine) -> str:
+    row, python, compiler = placed.row, placed.python, placed.compiler
     if row.python not in matrix.release(row.torch).every_python:
         return f"torch {row.torch} has no wheel for CPython {row.python}"
     if python is None:
-        if row.system == HOST:
-            command = f"torchproof interpreters {row.python}"
-            return f"no CPython {row.python} on this machine: `{command}` fetches one"
-        command = f"torchproof interpreters {row.python} --on {row.system} --source TREE"
-        needed = f"`{command}` builds one from CPython's sources"
-        return f"no CPython {row.python} on {row.system}: {needed}"
+        return _no_python(row)
+    if placed.build_python is None:
+        return _no_build_python(matrix.built_on(row.binding, row.torch), row.python)
     if compiler is None:
         absent = f"no {row.compiler} on this machine, or one outside the bounds of matrix.toml"
         command = f"torchproof compilers --tier {row.tier}"
@@ -194,6 +200,25 @@ def _missing(
     if row.cuda != "cpu" and (machine.nvcc is None or machine.nvcc.release != row.cuda):
         return f"no nvcc of CUDA {row.cuda} on this machine"
     return unavailable_reason(matrix.level(row.level), machine.processor)
+
+
+def _no_python(row: Row) -> str:
+    if row.system == HOST:
+        command = f"torchproof interpreters {row.python}"
+        return f"no CPython {row.python} on this machine: `{command}` fetches one"
+    command = f"torchproof interpreters {row.python} --on {row.system} --source TREE"
+    needed = f"`{command}` builds one from CPython's sources"
+    return f"no CPython {row.python} on {row.system}: {needed}"
+
+
+def _no_build_python(torch: Torch, python: str) -> str:
+    absent = (
+        f"torch {torch.version}, which the wheel is built on, has no wheel for CPython {python}"
+    )
+    if not project().any_python:
+        return absent
+    command = f"`torchproof interpreters {torch.pythons[-1]}` fetches one"
+    return f"{absent}, nor for another on this machine: {command}"
 
 
 def select(rows: Iterable[Placed], choice: str) -> tuple[Placed, ...]:

@@ -25,7 +25,7 @@ from torchproof.errors import TorchproofError, explain_error
 from torchproof.files import read_json, source_hash, text_hash
 from torchproof.machine import levels, lockfiles, processor
 from torchproof.machine.environments import KEEP_BYTECODE, Environment, Maker
-from torchproof.machine.inventory import CompilerFound
+from torchproof.machine.inventory import CompilerFound, Interpreter
 from torchproof.machine.processes import CompletedCommand, Processes, Stopped, reason_in
 from torchproof.machine.processor import Processor
 from torchproof.rows import pytest_configuration, results
@@ -237,10 +237,12 @@ class RowRun:
         except Exception as error:  # a fault of the tool's own must not cost the other rows
             self._keep(status=FAILED, reason=f"{self.phase}: {type(error).__name__}: {error}")
 
-    def _environment(self, torch: str = "", packages: str = "") -> Environment:
-        """By default the one that the row runs in."""
-        torch, packages = torch or self.placed.row.torch, packages or self.placed.row.packages
-        python = self.placed.python
+    def _environment(self) -> Environment:
+        """The one that the row runs in."""
+        row = self.placed.row
+        return self._environment_of(row.torch, self.placed.python, row.packages)
+
+    def _environment_of(self, torch: str, python: Interpreter | None, packages: str) -> Environment:
         assert python is not None
         return self.tools.environments(
             (torch, python, packages),
@@ -274,7 +276,7 @@ class RowRun:
         return known
 
     def _make(self, wanted: Recipe, compiler: CompilerFound) -> Artifact:
-        on = self._environment(wanted.torch, "stubs")
+        on = self._environment_of(wanted.torch, self.placed.build_python, "stubs")
         return self.tools.builder.build(wanted, compiler, on, self._log("build"))
 
     def _install(self, environment: Environment, artifact: Artifact) -> None:

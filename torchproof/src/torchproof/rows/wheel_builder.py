@@ -71,13 +71,12 @@ class Artifact:
 
 def recipe(matrix: Matrix, row: Row, compiler: CompilerFound) -> Recipe:
     """The recipe of the wheel a row needs: native ones are bound to the row's torch."""
-    torch = row.torch if row.binding == "native" else matrix.headers.version
     return Recipe(
         binding=row.binding,
         compiler=compiler.label,
         compiler_version=compiler.version,
         cuda=row.cuda,
-        torch=torch,
+        torch=matrix.built_on(row.binding, row.torch).version,
         sources=source_hash(*dict.fromkeys((*project().sources, *BUILD_FILES))),
         platform=row.platform,
         architectures=";".join(matrix.architectures(row.cuda)),
