@@ -42,6 +42,11 @@ def test_each_table_knows_its_line() -> None:
         ('driver = "525.60"', "driver = 525.60", "driver must be a str, got float 525.6"),
         ("spans_torch = false", "spans_torch = 0", "spans_torch must be a bool, got int 0"),
         ('torch_below = "3"', "torch_below = 3", "torch_below must be a str, got int 3"),
+        (
+            'torch_below = "3"',
+            'torch_below = "three"',
+            "torch_below must be a version such as 2.28",
+        ),
         ("[conda]", "[konda]", "unknown table 'konda'; the tables are audit, compilers, conda"),
         ("rows = [", "foo=1\nrows = [", "unknown table 'foo'; the tables are audit"),
         (

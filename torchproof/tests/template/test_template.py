@@ -55,6 +55,12 @@ def test_its_recipe_has_the_variants_that_it_names(project: Path) -> None:
     assert named <= {*made}
 
 
+def test_its_recipe_can_be_written_again(project: Path, tmp_path: Path) -> None:
+    clone = shutil.copytree(project, tmp_path / "clone")
+    run(sys.executable, "-m", "torchproof", "conda", "--write", cwd=clone)
+    assert {path.name for path in clone.iterdir()} == {path.name for path in project.iterdir()}
+
+
 def test_a_project_without_its_recipe_is_told_what_to_do(project: Path, tmp_path: Path) -> None:
     clone = shutil.copytree(project, tmp_path / "clone")
     shutil.rmtree(clone / "recipe")

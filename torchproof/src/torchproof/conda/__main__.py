@@ -43,7 +43,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="only rebuild the variant file and the golden files from matrix.toml",
+        help="only rebuild the variant file, and the golden files of the proofs, from matrix.toml",
     )
     return parser.parse_args(argv)
 
@@ -51,7 +51,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def write() -> tuple[Path, ...]:
     """Write what is made from matrix.toml and the recipe; where."""
     variants.write()
-    golden = config.ROOT / config.project().conda.proofs / "golden"
+    proofs = config.project().conda.proofs
+    if not proofs:
+        return (variants.PATH,)
+    golden = config.ROOT / proofs / "golden"
     for platform in settings.load().platforms:
         write_json(golden / f"conda-{platform}.json", rendered.golden(platform))
     return (variants.PATH, golden)

@@ -165,3 +165,6 @@ class CondaVariants:
     cuda: tuple[str, ...]
     glibc: str
     torch_below: str
+
+    def __post_init__(self) -> None:
+        _check_versions(self)
