@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from torchproof.grid.prober import Prober
-from torchproof.machine.environments import Environment
-from torchproof.machine.processes import Processes
 from wheels import PRESENT
 
 if TYPE_CHECKING:
     from conftest import Toolchain
+    from torchproof.grid.prober import Prober
+    from torchproof.machine.environments import Environment
 
 # As much of torch as the probe uses.
 TORCH = """
@@ -38,17 +37,24 @@ class Unzip:
         target, what = arguments[1], arguments[-1]
         if not what.endswith(".whl"):
             return ["false"]
-        return [sys.executable, "-m", "zipfile", "-e", what, target]
+        wheel = what.rpartition("file://")[2]  # as of a requirement: name @ file:///path
+        return [sys.executable, "-m", "zipfile", "-e", wheel, target]
 
 
 @pytest.fixture
 def prober(tmp_path: Path) -> Prober:
+    # torchproof looks for its project when it is imported: conftest.py of tests/ makes that later.
+    from torchproof.grid.prober import Prober  # noqa: PLC0415
+    from torchproof.machine.processes import Processes  # noqa: PLC0415
+
     return Prober(Processes(), Unzip({}), tmp_path)
 
 
 @pytest.fixture
 def environment(tmp_path: Path, toolchain: Toolchain) -> Environment:
     """This interpreter, beside a torch that has one function."""
+    from torchproof.machine.environments import Environment  # noqa: PLC0415 - as above
+
     site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
     toolchain.stub(f"{site.relative_to(tmp_path)}/torch/lib/libtorch_cpu.so", [PRESENT])
     (site / "torch" / "version.py").write_text("__version__ = '2.13.0'\ncuda = None\n")
