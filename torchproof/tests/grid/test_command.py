@@ -63,6 +63,8 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     unmet = make_wheel(tmp_path, "unmet", "", "Requires-Dist: torch ><3\n")
     listed = tmp_path / "list.toml"
     listed.write_text("wheels = [\n  { wheel = 'decay==1', smok = '' },\n]\n")
+    pipe = tmp_path / "pipe-1-py3-none-any.whl"
+    os.mkfifo(pipe)
     misnamed = tmp_path / "decay.whl"
     misnamed.touch()
     latin = tmp_path / "latin.toml"
@@ -78,7 +80,8 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         ([str(damaged)], "is no wheel: File is not a zip file"),
         ([str(misnamed)], "is no wheel: Invalid wheel filename"),
         ([str(empty)], "holds no package to import"),
-        ([str(folder)], "cannot be read: Is a directory; name a wheel"),
+        ([str(folder)], "is no regular file; name a wheel"),
+        ([str(pipe)], "is no regular file; name a wheel"),
         ([str(plain)], "is no wheel: it holds 0 files *.dist-info/METADATA"),
         ([str(bytes_)], "is no wheel: its METADATA is not UTF-8"),
         ([str(broken)], "is no wheel: Error -3 while decompressing data"),

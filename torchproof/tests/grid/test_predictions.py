@@ -110,7 +110,7 @@ def test_a_wheel_of_another_system_is_no_pure_python(
     library.write_bytes(content)
     wheel = read_wheel(make_wheel(tmp_path, "decay", "", "", library))
     with pytest.raises(GridError, match=f"op.so, a (Mach-O )?library of {system}"):
-        predict.libraries(wheel, environment)
+        predict.libraries(wheel, tmp_path / "site", environment)
 
 
 def test_a_second_opinion_is_of_stable_libraries_alone(

@@ -108,6 +108,24 @@ def test_a_library_is_tried_apart_from_the_package(
     assert "decay/bad.so" in needing.package.reason
 
 
+def test_a_search_path_may_lead_into_a_package_that_is_required(
+    prober: Prober, environment: Environment, tmp_path: Path, toolchain: Toolchain
+) -> None:
+    base = toolchain.stub("libbase.so", ["base"])
+    required = make_wheel(tmp_path, "base", "", "", base)
+    library = toolchain.library(
+        "decay.so",
+        USER.format(name="base") + f'extern "C" int {PRESENT}(); int torch = {PRESENT}();',
+        str(base),
+        str(torch_of(environment)),
+        "-Wl,-rpath,$ORIGIN/../base",
+    )
+    needs = f"Requires-Dist: torch\nRequires-Dist: base @ {required.as_uri()}\n"
+    cell = try_it(prober, environment, make_wheel(tmp_path, "decay", "", needs, library))
+    (trial,) = cell.libraries
+    assert (trial.predicted, trial.outcome) == (LOADS, LOADS)
+
+
 def test_the_loaders_program_uses_what_was_loaded(
     prober: Prober, environment: Environment, tmp_path: Path, toolchain: Toolchain
 ) -> None:

@@ -1,7 +1,6 @@
 """Installs wheels, and tries them in environments."""
 
 import json
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,6 @@ from torchproof.machine.processes import Processes, reason_in
 
 LIMIT_S = 300.0
 PROBE = Path(__file__).with_name("probe.py")
-# Where a wheel keeps what an installer puts at the top.
-DATA = re.compile(r"^[^/]+\.data/(purelib|platlib)/")
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ class Prober:
     def cell(self, installed: Installed, environment: Environment, torch: str) -> GridCell:
         """Predict one cell, then try it."""
         wheel = installed.wheel
-        reports = predict.libraries(wheel, environment)
+        reports = predict.libraries(wheel, installed.site, environment)
         predicted, reason = predict.package(wheel, environment, reports)
         found = self._try(installed, list(reports), environment, torch)
         libraries = tuple(
@@ -95,7 +92,7 @@ class Prober:
             old.unlink(missing_ok=True)
         work = {
             "report": str(report),
-            "libraries": [str(_path(site, name)) for name in names],
+            "libraries": [str(predict.installed_path(site, name)) for name in names],
             "by_loader": wheel.by_loader,
             "package": wheel.package,
             "smoke": wheel.smoke,
@@ -137,10 +134,6 @@ def _placeholder(folder: Path, version: str) -> Path:
     return wheel
 
 
-def _path(site: Path, name: str) -> Path:
-    return site / DATA.sub("", name)
-
-
 def _library(site: Path, name: str, verdict: Verdict, found: tuple[str, str]) -> LibraryTrial:
-    opinion = second.opinion(_path(site, name), verdict.torch)
+    opinion = second.opinion(predict.installed_path(site, name), verdict.torch)
     return LibraryTrial(verdict.outcome, verdict.reason, *found, name, opinion)

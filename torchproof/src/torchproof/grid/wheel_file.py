@@ -62,6 +62,8 @@ def read_wheel(path: Path) -> Wheel:
     try:
         if not path.exists():
             raise GridError(f"{path} does not exist; name a wheel, *.whl")
+        if not path.is_file():  # a pipe would be waited for
+            raise GridError(f"{path} is no regular file; name a wheel, *.whl")
         name, *_ = parse_wheel_filename(path.name)
         with ZipFile(path) as archive:
             names = archive.namelist()
