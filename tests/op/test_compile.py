@@ -16,6 +16,7 @@ import lltm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -215,10 +216,33 @@ def test_export(name: str) -> None:
         cases.assert_close(program.module()(x)[0], module(x)[0], "exported")
 
 
-def test_export_to_a_file(tmp_path: object) -> None:
+def test_export_to_a_file(tmp_path: Path) -> None:
     module = lltm.LLTM(3, 5)
     x = torch.randn(4, 3)
     program = torch.export.export(module, (x,))
     path = f"{tmp_path}/cell.pt2"
     torch.export.save(program, path)
     cases.assert_close(torch.export.load(path).module()(x)[0], module(x)[0], "loaded")
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of its own code
+def test_compiled_ahead_of_time(tmp_path: Path) -> None:
+    """By AOTInductor, for any number of rows."""
+    module = lltm.LLTMSequence(3, 5, num_layers=2)
+    batch = torch.export.Dim("batch", min=2, max=64)
+    with torch.no_grad():
+        program = torch.export.export(module, (torch.randn(6, 4, 3),), dynamic_shapes=({1: batch},))
+        path = str(tmp_path / "model.pt2")
+        # In C++: from assembly torch makes a library that asks for an executable stack.
+        torch._inductor.aoti_compile_and_package(
+            program,
+            package_path=path,
+            inductor_configs={"aot_inductor.use_consts_asm_build": False},
+        )
+        loaded = torch._inductor.aoti_load_package(path)
+        x = torch.randn(6, 9, 3)
+        output, states = loaded(x)
+        expected, expected_states = module(x)
+    cases.assert_close(output, expected, "output")
+    for a, e in zip(states, expected_states, strict=True):
+        cases.assert_close(a, e, "state")
