@@ -125,6 +125,11 @@ def _require(condition: bool, message: str) -> None:
         raise RuntimeError(message)
 
 
+def layout_of(value: Tensor) -> torch.layout | str:
+    """The layout; of a nested or a quantized tensor, which may claim to be strided, that word."""
+    return "nested" if value.is_nested else "quantized" if value.is_quantized else value.layout
+
+
 def check_dense(where: str, name: str, value: Tensor) -> None:
     """Raise RuntimeError for a sparse, nested, quantized or MKL-DNN tensor.
 
@@ -133,9 +138,8 @@ def check_dense(where: str, name: str, value: Tensor) -> None:
         name: of the argument.
         value: what was given for it.
     """
-    kind = "nested" if value.is_nested else "quantized" if value.is_quantized else value.layout
-    if kind != torch.strided:
-        raise RuntimeError(f"{where}: {name} must be a dense tensor (strided), got {kind}")
+    if (layout := layout_of(value)) != torch.strided:
+        raise RuntimeError(f"{where}: {name} must be a dense tensor (strided), got {layout}")
 
 
 def check_module_input(input: Tensor, size: str, features: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import numbers
@@ -151,9 +150,3 @@ def _as_float(number: numbers.Real) -> float:
         return float(number)
     except OverflowError:  # of an int
         return math.inf
-
-
-@functools.cache
-def state_names(states: int) -> tuple[str, ...]:
-    """What messages call them."""
-    return ("h", *(f"state {index}" for index in range(1, states)))

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Size, Tensor, nn
 
 from lltm import _dispatch, contract
-from lltm.cells._definition import Definition, check_cell, state_names
+from lltm.cells._definition import Definition, check_cell
 
 
 def reset_parameters(module: nn.Module, state_size: int) -> None:
@@ -43,6 +44,11 @@ def describe_sizes(cell: Definition, input_features: int, state_size: int) -> li
     return [cell.name, str(input_features), str(state_size), *heads]
 
 
+def state_name(index: int) -> str:
+    """What messages call a state."""
+    return f"state {index}" if index else "h"
+
+
 def _no_states(name: str, cell: Definition, states: object) -> TypeError:
     return TypeError(
         f"{name} must be a tuple of the cell's {cell.states} states, a Tensor each, got "
@@ -70,16 +76,17 @@ def check_states(
     """
     if not isinstance(states, (tuple, list)) or len(states) != cell.states:
         raise _no_states(name, cell, states)
-    for state, part, shape in zip(state_names(cell.states), states, shapes, strict=True):
-        if not isinstance(part, Tensor):
+    for index, (state, shape) in enumerate(zip(states, shapes, strict=True)):
+        if not isinstance(state, Tensor):
             raise _no_states(name, cell, states)
-        contract.check_dense(name, state, part)
-        if problem := _misfit(part, shape, input):
-            raise RuntimeError(f"{name}: {state} must {problem}")
+        if problem := _misfit(state, shape, input):
+            raise RuntimeError(f"{name}: {state_name(index)} must {problem}")
 
 
 def _misfit(state: Tensor, shape: tuple[int, ...], input: Tensor) -> str:
-    """What a dense state must be and is not, if anything."""
+    """What a state must be and is not, if anything."""
+    if (layout := contract.layout_of(state)) != torch.strided:
+        return f"be a dense tensor (strided), got {layout}"
     if state.shape != shape:
         return f"have shape {list(shape)}, got {list(state.shape)}"
     if state.device != input.device:

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 import lltm
 from lltm import cells
 from lltm.cells import formulas
-from lltm.cells._definition import state_names
+from lltm.cells._module_checks import state_name
 
 F64 = torch.float64
 
@@ -286,7 +286,7 @@ def test_arguments_of_a_call_are_checked(name: str, call, error, message: str) -
     cell = CELLS[name]
     words = message.format(
         count=cell.states,
-        last=state_names(cell.states)[-1],
+        last=state_name(cell.states - 1),
         rows=cell.gates * 8,
         columns=8 // cell.heads + 3,
     )
@@ -316,7 +316,7 @@ def test_a_state_of_another_kind_than_the_input(name: str, kind: str) -> None:
     """All are, or the last alone, which torch would promote with the others."""
     change, message = KINDS[kind]
     rnn, x = cells.Sequence(CELLS[name], 3, 8), torch.randn(4, 2, 3)
-    last = state_names(rnn.cell.states)[-1]
+    last = state_name(rnn.cell.states - 1)
     every, one = states_of(rnn, change), states_of(rnn)
     one = (*one[:-1], change(one[-1]))
     for states, which in ((every, "h"), (one, last)):

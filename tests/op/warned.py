@@ -45,7 +45,7 @@ def tools(case: Case) -> None:
 
 
 def modules() -> None:
-    """A step of training, a copy, and what is stored and restored."""
+    """A step of training, a copy, what is stored and restored, and a call with states, compiled."""
     import copy
 
     import torch
@@ -58,6 +58,8 @@ def modules() -> None:
     optimizer.step()
     copy.deepcopy(model).load_state_dict(model.state_dict())
     torch.export.export(model.eval(), (torch.randn(3, 2, 3),))
+    states = torch.zeros(2, 4, 2, 4).unbind()
+    torch.compile(model, fullgraph=True, backend="aot_eager")(torch.randn(3, 2, 3), states)
 
 
 def main() -> None:
