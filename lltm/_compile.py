@@ -35,8 +35,6 @@ LINKER_SUMMARY = re.compile(r"ld returned|linker command failed")
 """In the line that a compiler adds to the linker's own reason."""
 LAUNCHERS = ("ccache", "distcc", "icecc", "sccache")
 """Programs that stand before a compiler in CXX, and start it."""
-MARKING = threading.Lock()
-"""Held while the mark of a build is in the environment, where all that it starts gets it from."""
 
 
 class CompileError(RuntimeError):
@@ -88,8 +86,8 @@ class Library:
             # In this order: once one has failed, or at Ctrl-C, nobody waits for the others.
             with (
                 ThreadPoolExecutor(os.cpu_count()) as workers,
-                watched(),
-                contextlib.closing(_Starter()) as starter,
+                watched() as environment,
+                contextlib.closing(_Starter(environment)) as starter,
             ):
                 list(workers.map(starter.run, commands))
                 link += ["-ltorch_cpu", "-lc10", *self.link_flags]
@@ -108,29 +106,48 @@ def cpp_extension() -> ModuleType:
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[None]:
-    """Whatever is started here ends with this process, or when the block is left, at the latest."""
-    if sys.platform != "linux" or not sys.executable:
-        yield
-        return
-    with MARKING:
-        mark = f"{os.getpid()}-{time.monotonic_ns()}"
-        command = [sys.executable, "-I", "-S", _jit_watch.__file__, mark]
-        # A session of its own: the Ctrl-C that ends the build is not meant for it.
-        watch = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+def watched() -> Iterator[dict[str, str]]:
+    """The environment for what ends with this process, or when the block is left, at the latest."""
+    with _mark() as mark:
+        yield {**os.environ, _jit_watch.VARIABLE: mark}
+
+
+@contextlib.contextmanager
+def watched_in(folder: Path) -> Iterator[None]:
+    """As :func:`watched`, for what can be given no environment: whatever starts in a folder.
+
+    What other threads start meanwhile gets this process's environment, too; it starts elsewhere.
+    """
+    with _mark(os.path.realpath(folder)) as mark:
         os.environ[_jit_watch.VARIABLE] = mark
         try:
             yield
         finally:
             del os.environ[_jit_watch.VARIABLE]
-            # Not the end of the pipe alone: what another thread has forked holds that open.
-            watch.communicate(b"\n")
+
+
+@contextlib.contextmanager
+def _mark(folder: str = "") -> Iterator[str]:
+    """For the environment of what ends with a build, of a folder alone where one is named."""
+    mark = f"{os.getpid()}-{threading.get_ident()}-{time.monotonic_ns()}"
+    if sys.platform != "linux" or not sys.executable:
+        yield mark
+        return
+    command = [sys.executable, "-I", "-S", _jit_watch.__file__, mark, folder]
+    # A session of its own: the Ctrl-C that ends the build is not meant for it.
+    watch = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield mark
+    finally:
+        # Not the end of the pipe alone: what another thread has forked holds that open.
+        watch.communicate(b"\n")
 
 
 class _Starter:
     """Runs compilers until it is closed: one that a thread starts later would outlive the build."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
         self._lock = threading.Lock()
         self._closed = False
 
@@ -158,6 +175,7 @@ class _Starter:
             try:
                 return subprocess.Popen(
                     command,
+                    env=self._environment,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,

@@ -25,7 +25,7 @@ import torch
 
 from lltm import _jit_cuda, _library, _processor, backends, ops
 from lltm._build import REINSTALL
-from lltm._compile import cpp_extension, watched
+from lltm._compile import cpp_extension, watched_in
 from lltm._jit_cache import Cache
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _build(cache: Cache, verbose: bool, optimise: tuple[str, ...], gpu: str | No
         _say(f"building {', '.join(damaged)} again: damaged since they were built")
     if sys.platform != "win32" and not cache.is_finished():
         _check_compiler()
-    with watched():
+    with watched_in(cache.directory):
         _compile(cache.directory, verbose, optimise, gpu)
     with contextlib.suppress(OSError):  # a full disk: the next call will link again
         cache.note()

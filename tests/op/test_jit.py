@@ -19,7 +19,7 @@ from filelock import FileLock
 from installed_copy import SECONDS, InstalledCopy
 from torch.utils import cpp_extension
 
-from lltm import _jit_cuda, _library, _processor, backends, jit
+from lltm import _compile, _jit_cuda, _library, _processor, backends, jit
 
 pytestmark = pytest.mark.subprocess
 
@@ -397,9 +397,9 @@ def test_tensors_on_the_gpu_go_to_the_kernels_built_for_it(
 
 BUILDING = """
 import subprocess, time
-from lltm import jit
-with jit.watched():
-    compiler = subprocess.Popen(["sleep", "600"], start_new_session=True)
+from lltm import _compile
+with _compile.watched() as environment:
+    compiler = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
     print(compiler.pid, flush=True)
     while True:  # CPython 3.12 on can begin a sleep with a signal that has just arrived unhandled
         time.sleep(0.1)
@@ -429,10 +429,10 @@ def test_a_compiler_that_has_just_been_started_does_not_outlive_its_build() -> N
     """posix_spawn, ninja's way, returns while exec lays out the environment: ms for a long one."""
     long = {f"long_{number}": "" for number in range(50_000)}
     for _ in range(5):
-        with jit.watched():
+        with _compile.watched() as environment:
             time.sleep(0.2)  # until the one that ends it is up
             command = ["sleep", "600"]
-            compiler = os.posix_spawnp("sleep", command, {**os.environ, **long})
+            compiler = os.posix_spawnp("sleep", command, {**environment, **long})
         ended = ends(compiler)
         os.kill(compiler, signal.SIGKILL)
         os.waitpid(compiler, 0)
@@ -442,12 +442,10 @@ def test_a_compiler_that_has_just_been_started_does_not_outlive_its_build() -> N
 @pytest.mark.skipif(sys.platform != "linux", reason="not run: processes are found in /proc")
 def test_a_compiler_that_is_about_to_exec_does_not_outlive_its_build() -> None:
     """It has its parent's environment until then; here a shell's, which execs 20 ms later."""
-    before = {**os.environ}
-    with jit.watched():
-        (mark,) = {**os.environ}.items() - before.items()
+    with _compile.watched() as environment:
+        (mark,) = environment.items() - os.environ.items()
         shell = subprocess.Popen(
             ["sh", "-c", "read told; export $0; exec sleep 600", "=".join(mark)],
-            env=before,
             stdin=subprocess.PIPE,
         )
         time.sleep(0.2)  # until it waits
@@ -459,10 +457,32 @@ def test_a_compiler_that_is_about_to_exec_does_not_outlive_its_build() -> None:
     assert ended
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: processes are found in /proc")
+def test_a_process_that_ninja_starts_does_not_outlive_its_build(tmp_path: Path) -> None:
+    with _compile.watched_in(tmp_path):
+        compiler = subprocess.Popen(["sleep", "600"], cwd=tmp_path)
+    ended = ends(compiler.pid)
+    compiler.kill()
+    compiler.wait()
+    assert ended
+
+
+@pytest.mark.parametrize("kind", ["cell", "native binding"])
+def test_what_another_thread_starts_outlives_a_build(kind: str, tmp_path: Path) -> None:
+    """Such as a worker of a DataLoader, or git: it has nothing to do with the build."""
+    build = _compile.watched() if kind == "cell" else _compile.watched_in(tmp_path)
+    with build:
+        started = subprocess.Popen(["sleep", "600"])
+    outlives = started.poll() is None
+    started.kill()
+    started.wait()
+    assert outlives
+
+
 FORKING = """
 import os, time
-from lltm import jit
-with jit.watched():
+from lltm import _compile
+with _compile.watched():
     child = os.fork()
     if not child:
         time.sleep(60)
@@ -482,8 +502,8 @@ def test_two_threads_may_build() -> None:
     """A kernel of a cell and the native binding: neither ends what the other has started."""
 
     def build(_: int) -> int:
-        with jit.watched():
-            return subprocess.run(["sleep", "0.3"], check=False).returncode
+        with _compile.watched() as environment:
+            return subprocess.run(["sleep", "0.3"], env=environment, check=False).returncode
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(build, range(2))) == [0, 0]
