@@ -6,9 +6,12 @@ sentence, because loading it can end the process.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import platform
 import sys
+import threading
 from pathlib import Path
 
 import torch
@@ -24,6 +27,13 @@ CELLS_NAMES = {name: file.replace("lltm", "lltm_cells", 1) for name, file in NAM
 CUDA_NAME = "liblltm_cuda.so"
 BUILD_HERE = "pip install --force-reinstall --no-deps --no-build-isolation --no-binary lltm lltm"
 REBUILD = f"rebuild it for this torch with `{BUILD_HERE}`"
+_locks: dict[int, contextlib.AbstractContextManager[bool]] = {}
+"""By process: a fork has no thread that could release its parent's."""
+
+
+def loading() -> contextlib.AbstractContextManager[bool]:
+    """Held by the thread that builds or loads kernels; a file's lock is for other processes."""
+    return _locks.setdefault(os.getpid(), threading.RLock())
 
 
 def host_platform() -> str:

@@ -16,7 +16,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +48,6 @@ FLAGS = (
     f"-DLLTM_NAMESPACE={NAMESPACE}",
 )
 POLL_SECONDS = 1.0
-LOADING = threading.Lock()
-"""Held by the thread that builds; the file's lock is for other processes."""
 
 
 def source_directory() -> Path:
@@ -292,7 +289,7 @@ def load(verbose: bool = False, optimise: tuple[str, ...] = OPTIMISE) -> backend
     """
     if isinstance(optimise, str):
         raise TypeError(f"optimise must be a tuple of flags, such as ('-O3',), got {optimise!r}")
-    with LOADING:
+    with _library.loading():
         if "jit" not in _library.namespaces():
             try:
                 _build_and_load(verbose, optimise)

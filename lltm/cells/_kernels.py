@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-import threading
 import time
 import warnings
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from lltm.cells._registration import register
 
 BINDING = "stable/any_binding.cpp"
 HEADER = "cell.inc"
-LOADING = threading.RLock()
 _of_definitions: dict[Definition, str | None] = {}
 _of_functors: dict[Functor, str | None] = {}
 _on_cuda: dict[str, bool] = {}
@@ -48,13 +46,13 @@ def namespace(definition: Definition, device: str = "cpu") -> str | None:
         device: ``cpu`` or ``cuda``, of the tensors.
     """
     if definition not in _of_definitions:
-        with LOADING:
+        with _library.loading():
             _of_definitions[definition] = _of_functor(definition)
     found = _of_definitions[definition]
     if found is None or device == "cpu":
         return found
     if found not in _on_cuda:
-        with LOADING:
+        with _library.loading():
             if found not in _on_cuda:
                 _on_cuda[found] = _cuda_loaded(definition)
     return found if _on_cuda[found] else None
@@ -118,7 +116,7 @@ def attach(
     check_cell(cell)
     made = functor(cell)
     namespace = made.namespace
-    with LOADING:
+    with _library.loading():
         if _of_functors.get(made) is None:
             if not _is_defined(namespace):
                 _load(library)

@@ -368,3 +368,35 @@ def test_the_next_build_removes_what_a_killed_one_left(
     compiler = script(tmp_path / "c++", "#!/bin/sh\nexit 1\n")
     called(fresh, CXX=str(compiler))
     assert not [path for path in build.iterdir() if path.read_bytes() == b"half\n"]
+
+
+FORKING = """
+import os, signal, threading, time
+from pathlib import Path
+from lltm import cells
+from lltm.cells import formulas
+
+os.environ["CXX"] = {compiler!r}
+threading.Thread(target=cells.prepare, args=[formulas.RNN_TANH]).start()
+while not Path({compiler!r}).with_name("begun").exists():
+    time.sleep(0.05)
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    os.environ["CXX"] = "no-such-compiler"
+    os._exit(cells.prepare(formulas.RNN_RELU))
+os._exit(os.waitpid(child, 0)[1] != 0)
+"""
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available(),
+    reason="not run: autograd, which has a thread for each GPU, works in no fork of its process",
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: Windows has no fork")
+def test_a_fork_does_not_wait_for_what_its_parent_compiles(
+    fresh: InstalledCopy, tmp_path: Path
+) -> None:
+    """Such as a worker of a DataLoader, started while another thread prepares a cell."""
+    compiler = script(tmp_path / "c++", HANGS.replace("WHERE", " -c "))
+    called(fresh, FORKING.format(compiler=str(compiler)))
