@@ -79,6 +79,12 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         equals_the_step(relu, dtype=torch.float64, reset=False)
 
 
+@pytest.mark.parametrize("check", ["same bits", "memory layouts"])
+def test_a_nan_is_the_same_as_another(check: str) -> None:
+    """Of a cell that overflows, here in 16 bits."""
+    CHECKS[check](dataclasses.replace(formulas.LLTM, scalars=(("alpha", 1e9),)))
+
+
 def test_prove_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     proof = cells.prove(CELLS["gru"])
     assert proof.passed
