@@ -15,7 +15,7 @@ from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
 from lltm.cells._layers import Layer
 from lltm.cells._layouts import Layout, Weights
-from lltm.cells._module_checks import reset_parameters
+from lltm.cells._module_checks import check_states, reset_parameters
 from lltm.cells._stack import Stack
 from lltm.functional import lltm_cell, lltm_sequence
 from lltm.stream import LLTMStream
@@ -111,15 +111,17 @@ class LLTM(nn.Module):
         try:
             return lltm_cell(input, self.weights, self.bias, *state, self.alpha)
         except RuntimeError:
-            self._explain(input)
+            self._explain(input, state)
             raise
 
-    def _explain(self, input: Tensor) -> None:
-        """Before the op's own words, which find that the weights do not fit the input."""
+    def _explain(self, input: Tensor, state: State) -> None:
+        """Before the op's own words, which find that the weights do not fit the others."""
         if input.dim() != 2:
             return
+        shape = (input.shape[0], self.state_size)
         try:
             contract.check_module_input(input, "input_features", self.input_features)
+            check_states("state", formulas.LLTM, state, (shape, shape), input)
         except RuntimeError as error:
             raise error from None
 

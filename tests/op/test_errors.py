@@ -357,6 +357,11 @@ MODULE_FAULTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         RuntimeError,
         "input must have input_features = 3 as its last size, got [4, 5]",
     ),
+    "state_of_a_step": (
+        lambda: lltm.LLTM(3, 2)(torch.ones(4, 3), (torch.ones(4, 5), torch.ones(4, 5))),
+        RuntimeError,
+        "state: h must have shape [4, 2], got [4, 5]",
+    ),
     "input_features": (
         lambda: lltm.LLTMSequence(3, 2)(torch.ones(4, 2, 5)),
         RuntimeError,
