@@ -93,6 +93,19 @@ def _check_constant(**tensors: Tensor | None) -> None:
         )
 
 
+def _checked(state: Sequence[Tensor], like: Sequence[Tensor]) -> Sequence[Tensor]:
+    """A state to start from, if it can be one."""
+    contract.check_state("state", state)
+    for name, value, own in zip(("h", "cell"), state, like, strict=True):
+        _check_constant(state=value)
+        if value.shape != own.shape:
+            raise ValueError(
+                f"state: {name} must have shape [num_layers, B, S] = {list(own.shape)}, got "
+                f"{list(value.shape)}"
+            )
+    return state
+
+
 class LLTMStream:
     """The LLTM step by step, for inference where inputs arrive one at a time.
 
@@ -194,21 +207,8 @@ class LLTMStream:
             TypeError: a state that is no pair of tensors.
             ValueError: a state that is not ``[num_layers, B, S]``.
         """
-        if state is not None:
-            contract.check_state("state", state)
-            for tensor in state:
-                _check_constant(state=tensor)
-        for name, current, value in zip(
-            ("h", "cell"), self.state, state or (None, None), strict=True
-        ):
-            if value is not None and value.shape != current.shape:
-                raise ValueError(
-                    f"state: {name} must have shape [num_layers, B, S] = {list(current.shape)}, "
-                    f"got {list(value.shape)}"
-                )
-            for index, layer in enumerate(self._layers):
-                own: Tensor = getattr(layer, name)
-                if value is None:
-                    own.zero_()
-                else:
-                    own.copy_(value[index])
+        current = self.state
+        h, cell = map(torch.zeros_like, current) if state is None else _checked(state, current)
+        for index, layer in enumerate(self._layers):
+            layer.h.copy_(h[index])
+            layer.cell.copy_(cell[index])

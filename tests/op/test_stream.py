@@ -104,6 +104,15 @@ def test_reset_starts_again() -> None:
     assert torch.equal(_run(stream, input), first)
 
 
+def test_a_reset_that_is_refused_changes_nothing() -> None:
+    stream = LLTM(5, 9).stream(batch_size=2)
+    stream.step(torch.randn(2, 5))
+    before = stream.state
+    with pytest.raises(ValueError, match="state: cell must have shape"):
+        stream.reset((torch.ones(1, 2, 9), torch.ones(1, 2, 8)))
+    assert torch.equal(torch.stack(stream.state), torch.stack(before))
+
+
 def test_a_result_lives_until_the_step_after_the_next() -> None:
     stream, input = LLTM(5, 9).stream(batch_size=2), torch.randn(2, 2, 5)
     first = stream.step(input[0])
