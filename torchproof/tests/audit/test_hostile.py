@@ -6,12 +6,16 @@ HOSTILE_CASES and HOSTILE_SEED choose how many mutations are tried, and which.
 from __future__ import annotations
 
 import bz2
+import contextlib
 import io
 import json
 import os
 import random
 import re
+import signal
 import struct
+import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 CASES = int(os.environ.get("HOSTILE_CASES", "120"))
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))
 LIMIT_S = 10.0
+START_S = 60.0  # until a process audits
 LONGEST_SENTENCE = 600
 EVIL = (0, 1, 0x7F, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 
@@ -246,22 +251,52 @@ def test_a_name_is_fit_for_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "\\x1b[2J" in out
 
 
-def test_a_symbol_that_demangles_without_end_is_stopped(
-    toolchain: Toolchain, good: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+@pytest.fixture
+def endless(toolchain: Toolchain) -> Path:
+    """A library with a symbol that demangles without end."""
     digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     twice = "".join(f"S0_IS{digit}_S{digit}_E" for digit in digits[1:])
     name = f"_ZN2at1fENS_1AIiiEE{twice}"
-    library = toolchain.library(
+    return toolchain.library(
         "bomb.so", f'int bomb() asm("{name}");\nint call() {{ return bomb(); }}\n'
     )
+
+
+def test_a_symbol_that_demangles_without_end_is_stopped(
+    endless: Path, good: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     with Auditor(default_policy(), [], Budget(seconds=1, memory=256 << 20)) as auditor:
         with pytest.raises(ArtifactError, match="was not audited: that took more than 1 s"):
-            auditor.audit(library)
+            auditor.audit(endless)
         assert auditor.audit(good).artifact == "good.so"
     assert list(folder.iterdir()) == [], "what the ended process left is removed"
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_an_audit_that_is_ended_leaves_no_process_and_no_file(
+    name: str, endless: Path, folder: Path
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "torchproof", "audit", str(endless)],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        end = time.monotonic() + START_S
+        while not list(folder.glob("*/*")) and time.monotonic() < end:
+            time.sleep(0.05)
+        at_work = list(folder.iterdir())
+        process.send_signal(signal.Signals[name])
+        try:
+            process.communicate(timeout=LIMIT_S)  # until no process holds its output
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert at_work
+    assert list(folder.iterdir()) == []
 
 
 # Mutations -----------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 """Audits in a process with limits: a file that is made to exhaust it ends that process alone."""
 
 import multiprocessing
+import os
+import shutil
 import sys
 import tempfile
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -43,7 +46,7 @@ class Auditor:
 
     def _started(self) -> ProcessPoolExecutor:
         spawn = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(1, spawn, _use_scratch, (self._scratch.name,))
+        return ProcessPoolExecutor(1, spawn, _begin, (self._scratch.name,))
 
     def audit(self, file: Path) -> Report:
         """Audit a file."""
@@ -59,8 +62,18 @@ class Auditor:
             ) from error
 
 
-def _use_scratch(folder: str) -> None:
-    tempfile.tempdir = folder
+def _begin(scratch: str) -> None:
+    tempfile.tempdir = scratch
+    threading.Thread(target=_end_with_starter, args=(scratch,), daemon=True).start()
+
+
+def _end_with_starter(scratch: str) -> None:
+    """One that was killed removes nothing, and this process would wait for its next file."""
+    starter = multiprocessing.parent_process()
+    assert starter is not None
+    starter.join()
+    shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(1)
 
 
 def _audit(file: Path, policy: Policy, against: list[Path], budget: Budget) -> Report:
