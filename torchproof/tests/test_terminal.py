@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -111,7 +112,17 @@ def test_a_reader_that_ends_first_is_no_error(arguments: list[str]) -> None:
     )
     os.close(writing)
     assert done.stderr == ""
-    assert done.returncode not in (0, 2)
+    assert done.returncode == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_output_that_a_shell_has_closed_is_no_error(closed: str) -> None:
+    command = [sys.executable, "-m", "torchproof", "list"]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("torch" in done.stdout) == (closed == "2>&-")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])

@@ -1,20 +1,16 @@
 """`torchproof COMMAND ...`: one program before all the others."""
 
-from torchproof.interrupts import INTERRUPTED  # noqa: F401 - before what is slow
+from torchproof.interrupts import BROKEN_PIPE  # before the imports that are slow
 
 # isort: split
 import importlib
 import io
 import os
-import signal
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from torchproof.errors import TorchproofError, explain_error
-
-# As a shell reports a program that SIGPIPE has ended.
-BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 @dataclass(frozen=True)
@@ -106,6 +102,9 @@ def command(argv: list[str]) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command, which ends without a word where its reader has: `torchproof list | head`."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # a shell has closed it: `>&-`
+            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A locale may lack a character of a table: not a reason to lose the report of a run.
         sys.stdout.reconfigure(errors="backslashreplace")

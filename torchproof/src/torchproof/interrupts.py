@@ -6,7 +6,9 @@ Where something is to be kept or ended, the program catches KeyboardInterrupt it
 import sys
 from types import TracebackType
 
+# As a shell reports a program that SIGINT, or SIGPIPE, has ended.
 INTERRUPTED = 130
+BROKEN_PIPE = 141
 _others = sys.excepthook
 
 

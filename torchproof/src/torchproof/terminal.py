@@ -2,16 +2,26 @@
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from torchproof.errors import explain_error
+from torchproof.interrupts import BROKEN_PIPE
 
 # Elsewhere than in a terminal rich takes 80 columns, and cuts off what is in a wider table's.
 LOG_COLUMNS = 160
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        """End as one that prints without rich; its own exit code, 1, is that of a failed row."""
+        try:
+            super().on_broken_pipe()
+        finally:
+            raise SystemExit(BROKEN_PIPE)
 
 
 def console(*, wide: bool = False, **options: Any) -> Console:
@@ -19,7 +29,7 @@ def console(*, wide: bool = False, **options: Any) -> Console:
 
     With `wide` it has room for tables where it is no terminal, unless COLUMNS says how much.
     """
-    made = Console(markup=False, emoji=False, highlight=False, **options)
+    made = _Console(markup=False, emoji=False, highlight=False, **options)
     if wide and not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = LOG_COLUMNS
     return made
