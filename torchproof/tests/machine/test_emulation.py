@@ -45,6 +45,14 @@ def test_a_run_fetches_what_nothing_emulates_yet(wanted: dict[str, str]) -> None
     assert f"`torchproof interpreters 3.11 --emulate {row.row.platform}`" in row.missing
 
 
+def test_the_running_python_is_that_of_this_machine_where_it_is_emulated() -> None:
+    rows = [replace(r, python="running") for r in expand(MATRIX, "nightly") if r.platform == ARM]
+    (missing,) = place(MATRIX, rows[:1], HERE)
+    assert "`torchproof interpreters 3.11 --emulate" in missing.missing
+    (found,) = place(MATRIX, rows[:1], BOTH)
+    assert (found.row.python, found.python) == ("3.11", BOTH.emulated[0].running)
+
+
 def test_a_row_of_another_platform_gets_its_python_and_compiler() -> None:
     (row,) = placed(BOTH, platform=ARM)
     assert (row.python, row.compiler) == (BOTH.emulated[0].running, CROSS)

@@ -131,6 +131,7 @@ def place(matrix: Matrix, rows: Iterable[Row], machine: Machine) -> tuple[Placed
 
 def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
     if _is_emulated(matrix, row, machine):
+        row = _on_running(row, machine)
         emulated = machine.emulating(row.platform)
         if emulated is None or emulated.python(row.python) is None:
             command = f"`torchproof interpreters {row.python} --emulate {row.platform}`"
@@ -142,8 +143,8 @@ def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
         missing = f"this machine is {machine.platform}, not {row.platform}"
         yield Placed(row, missing=missing)
         return
-    version = series(machine.running.version) if row.python == "running" else row.python
-    python = machine.python(version, row.system)
+    row = _on_running(row, machine)
+    python = machine.python(row.python, row.system)
     supported = [c for c in machine.compilers if _supports(matrix, c)]
     if row.compiler == "each":
         compilers = [c.label for c in supported] or ["g++"]
@@ -153,9 +154,15 @@ def _place(matrix: Matrix, row: Row, machine: Machine) -> Iterator[Placed]:
         compilers = [row.compiler]
     for label in compilers:
         compiler = next((c for c in supported if c.label == label), None)
-        here = dataclasses.replace(row, python=version, compiler=label)
+        here = dataclasses.replace(row, compiler=label)
         placed = Placed(here, python, _build_python(matrix, here, machine), compiler)
         yield dataclasses.replace(placed, missing=_missing(matrix, placed, machine))
+
+
+def _on_running(row: Row, machine: Machine) -> Row:
+    """The row with the series of the machine's Python where it names none."""
+    running = series(machine.running.version)
+    return dataclasses.replace(row, python=running) if row.python == "running" else row
 
 
 def _build_python(matrix: Matrix, row: Row, machine: Machine) -> Interpreter | None:
