@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -165,3 +166,21 @@ def test_what_a_project_lacks_is_one_line(
     (line,) = (done.stdout + done.stderr).splitlines()
     assert missing in line
     assert "Errno" not in line
+
+
+def test_a_project_without_a_package_of_its_tests_lacks_that_one_alone(tmp_path: Path) -> None:
+    write(tmp_path, WHOLE.replace(', tests = "decay-tests"', ""))
+    done = run(tmp_path, "conda")
+    assert done.returncode == 2
+    assert "[project]: conda names no package for tests: " in done.stdout
+
+
+def test_a_package_of_the_recipe_that_the_project_does_not_name_is_one_line(tmp_path: Path) -> None:
+    shutil.copytree(DISTRIBUTION / "tests" / "decay", tmp_path, dirs_exist_ok=True)
+    matrix = tmp_path / config.FILE
+    named = 'native = "decay-native"'
+    matrix.write_text(matrix.read_text().replace(named, 'native = "native-decay"'))
+    done = run(tmp_path, "conda", "--write")
+    assert done.returncode == 2
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert "recipe/recipe.yaml makes decay-native, which matrix.toml does not name" in line

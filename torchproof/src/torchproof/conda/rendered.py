@@ -55,6 +55,12 @@ def render(platform: str, extra: Iterable[Path] = ()) -> list[RenderedVariant]:
         raise ConfigError(f"recipe/ cannot be rendered: {' '.join(str(error).split())}") from error
     # An output that does not use a key comes once for each of its values.
     unique = {output(variant).key: variant for variant in rendered}
+    unnamed = {output(variant).name for variant in rendered} - {*project().conda.packages}
+    if unnamed:
+        raise ConfigError(
+            f"recipe/recipe.yaml makes {', '.join(sorted(unnamed))}, which matrix.toml does not"
+            " name: write the name into `conda` of [project], or rename the recipe's package"
+        )
     return sorted(unique.values(), key=lambda variant: _order(output(variant)))
 
 

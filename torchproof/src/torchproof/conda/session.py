@@ -107,10 +107,10 @@ def session(folder: Path, tool: str, native: bool, steps: Steps) -> Session:
 
 def _check_project() -> None:
     named = config.project().conda
-    if not (named.stable and named.tests):
+    if missing := [key for key in ("stable", "tests") if not getattr(named, key)]:
         raise config.ConfigError(
-            '[project] names no conda packages: add conda = { stable = "NAME", tests = "NAME-tests"'
-            " }, the names of recipe/recipe.yaml's outputs"
+            f"[project]: conda names no package for {' and '.join(missing)}: write conda = {{ "
+            'stable = "NAME", tests = "NAME-tests" }, the names of recipe/recipe.yaml\'s outputs'
         )
     for path, remedy in (
         (settings.RECIPE / "recipe.yaml", "write it, or see what `torchproof init` makes"),
