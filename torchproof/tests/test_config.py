@@ -121,6 +121,30 @@ def test_a_typo_in_audit_is_named_with_its_line() -> None:
     assert f"line {line_of(wrong, 'abi4')}:" in str(e.value)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "part"),
+    [
+        (TEXT.replace("[conda]\n", "[ conda ]\nglibk = 1\n"), "glibk"),
+        (TEXT.replace("[conda]\n", '["conda"]\n"glibk" = 1\n'), "glibk"),
+        (TEXT.replace("[conda]\n", "[conda]\nglibk.a = 1\n"), "glibk"),
+        ("foo.bar = 1", "foo"),
+        (f'{TEXT}\n[audit.ceilings]\nglibc = "2.28"\n', "[audit.ceilings]"),
+        (f'{TEXT}\n["audit".ceilings]\nglibc = "2.28"\n', '["audit".ceilings]'),
+    ],
+)
+def test_a_line_is_found_however_toml_lets_it_be_written(wrong: str, part: str) -> None:
+    with pytest.raises(config.ConfigError) as error:
+        config.loads(wrong)
+    assert str(error.value).startswith(f"line {line_of(wrong, part)}:")
+
+
+@pytest.mark.parametrize("value", ["5", '["2.10"]', '"2.10"'])
+def test_a_stable_that_is_no_table_is_not_missing(value: str) -> None:
+    wrong = f"{ROW.format(binding='stable')}\nstable = {value}\n"
+    with pytest.raises(config.ConfigError, match=r"line 2: 'stable' must be a table: stable = \{"):
+        config.loads(wrong)
+
+
 def test_the_section_stable_is_not_the_key_of_that_name() -> None:
     tables = ("stable = ", "build = ")
     rest = "\n".join(line for line in TEXT.splitlines() if not line.startswith(tables))
@@ -189,7 +213,7 @@ def test_what_has_no_line_is_named_without_one(tmp_path: Path) -> None:
     )
     assert str(error.value) == f"matrix.toml: {message}"
     with pytest.raises(config.ConfigError, match=r"^unknown table 'foo'"):
-        config.loads("foo.bar = 1")
+        config.loads(r'"f\u006fo" = 1')
 
 
 SHORT = """

@@ -190,8 +190,11 @@ def _stable(source: Source, torches: tuple[Torch, ...], rows: tuple[RowSpec, ...
         if wrong := _wrong_torch(stable, torches):
             raise ConfigError(f"line {line}: stable.{wrong}")
         return stable
-    if stated is not None or any("stable" in row.binding for row in rows):
-        raise ConfigError("the table 'stable' is missing: stable = { target = ..., headers = ... }")
+    written = "stable = { target = ..., headers = ... }"
+    if stated is not None:
+        raise ConfigError(f"line {source.line_of('stable')}: 'stable' must be a table: {written}")
+    if any("stable" in row.binding for row in rows):
+        raise ConfigError(f"the table 'stable' is missing: {written}")
     return Stable(torches[0].series, torches[-1].series)
 
 

@@ -57,18 +57,22 @@ class Source:
 
     def line_of(self, header: str, key: str | None = None) -> int:
         """The line of a section's header, or of a key below it; the header's where it has none."""
-        lines = [line.split("#")[0].strip() for line in self.text.splitlines()]
-        start = next((at for at, line in enumerate(lines, 1) if _key(line) == header), 0)
-        for at, line in enumerate(lines[start:], start + 1):
-            if line.startswith("[") and header.startswith("["):
+        keys = [_key(line) for line in self.text.splitlines()]
+        below = f"{header.removesuffix(']')}."
+        start = next((at for at, found in enumerate(keys, 1) if found == header), 0) or next(
+            (at for at, found in enumerate(keys, 1) if found.startswith(below)), 0
+        )
+        for at, found in enumerate(keys[start:], start + 1):
+            if found.startswith("[") and header.startswith("["):
                 break
-            if key and _key(line) == key:
+            if key and found.partition(".")[0] == key:
                 return at
         return start
 
 
 def _key(line: str) -> str:
-    return line.partition("=")[0].strip()
+    """What a line gives a value to, or the header that it is, without white space and quotes."""
+    return re.sub(r"[\s\"']", "", line.partition("#")[0].partition("=")[0])
 
 
 def required(kind: type) -> list[str]:
