@@ -41,3 +41,13 @@ def test_a_module_that_makes_nothing_is_named_with_what_to_write(project: Path, 
     (project / "table_of_speeds.py").write_text(text)
     with pytest.raises(config.ConfigError, match=r"names 'table_of_speeds'.*check\(\) and write"):
         made.makers()
+
+
+@pytest.mark.parametrize("name", ["", "./speeds.py", "..speeds", "tools/speeds.py"])
+def test_a_name_that_is_no_modules_is_named_with_what_to_write(
+    name: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = dataclasses.replace(config.project(), made=(name,))
+    monkeypatch.setattr(config, "project", lambda: named)
+    with pytest.raises(config.ConfigError, match=r"names '.*': it is no name of a module; name a"):
+        made.makers()

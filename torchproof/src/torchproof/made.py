@@ -33,6 +33,8 @@ def makers() -> tuple[Maker, ...]:
 
 
 def _module(name: str) -> Maker:
+    if not all(map(str.isidentifier, name.split("."))):
+        raise _no_maker(name, "it is no name of a module")
     if str(config.ROOT) not in sys.path:
         sys.path.append(str(config.ROOT))
     try:

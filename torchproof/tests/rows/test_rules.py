@@ -112,6 +112,22 @@ def test_a_suite_without_time_is_caught(minutes: int) -> None:
     assert broken_by(text) == [(line, "minutes")]
 
 
+@pytest.mark.parametrize("key", ["sources", "kernels"])
+def test_a_project_that_is_made_of_nothing_is_caught(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    changed = dataclasses.replace(config.project(), **{key: ()})
+    monkeypatch.setattr(row_rules, "project", lambda: changed)
+    (found,) = violations(config.load())
+    assert TEXT.splitlines()[found.line - 1].startswith(f"{key} = ")
+    assert f"[paths] project.{key}: the list is empty" in str(found)
+
+
+def test_a_suite_without_a_path_is_caught() -> None:
+    text = TEXT.replace('{ name = "core", paths = ["tests"]', '{ name = "core", paths = []')
+    assert [rule for _, rule in broken_by(text)] == ["paths"]
+
+
 @pytest.mark.parametrize("path", [".", "decay/..", "..", "../common", "/srv/common"])
 def test_sources_that_are_not_below_the_root_are_caught(
     monkeypatch: pytest.MonkeyPatch, path: str

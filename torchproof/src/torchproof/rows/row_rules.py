@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
@@ -26,6 +26,8 @@ from torchproof.rows.plan import Row, expand, expand_line, tiers_within
 BINDINGS = ("stable", "native")
 PACKAGES = ("stubs", "real")
 CXX20 = 20
+# A hash of nothing never changes: what was built or proven of it would be so for ever.
+NOT_EMPTY = ("sources", "kernels")
 
 
 @dataclass(frozen=True)
@@ -81,16 +83,14 @@ def names(matrix: Matrix) -> Iterator[Violation]:
 
 
 def paths(matrix: Matrix) -> Iterator[Violation]:
-    """The files and folders that a suite or the project names are there."""
+    """The files and folders that a suite or the project names are there, and some are named."""
     for suite in matrix.suites:
-        for path in suite.paths:
-            if wrong := _absence(path):
-                yield Violation(suite.line, "paths", f"suite {suite.name!r}: {path} {wrong}")
+        for wrong in _absences(suite.paths, some=True):
+            yield Violation(suite.line, "paths", f"suite {suite.name!r}: {wrong}")
     lists = {key: getattr(project(), key) for key in ("sources", "kernels", "tests", "benchmarks")}
     for key, named in (*lists.items(), ("smoke", (project().smoke,))):
-        for path in named:
-            if wrong := _absence(path):
-                yield _of_project(key, "paths", f"{path} {wrong}")
+        for wrong in _absences(named, some=key in NOT_EMPTY):
+            yield _of_project(key, "paths", wrong)
 
 
 def sources(_: Matrix) -> Iterator[Violation]:
@@ -99,6 +99,12 @@ def sources(_: Matrix) -> Iterator[Violation]:
         if Path(os.path.normpath(path)).parts[:1] in {(), ("/",), ("..",)}:
             message = f"{path} is not below the project's root: name files and folders of the wheel"
             yield _of_project("sources", "sources", message)
+
+
+def _absences(paths: Sequence[str], *, some: bool) -> Iterator[str]:
+    if some and not paths:
+        yield "the list is empty: name files and folders"
+    yield from (f"{path} {wrong}" for path in paths if (wrong := _absence(path)))
 
 
 def _absence(path: str) -> str:
