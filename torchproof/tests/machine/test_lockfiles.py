@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from torchproof.machine import lockfiles, vulnerabilities
+from torchproof.machine import lockfiles, relock, vulnerabilities
 from torchproof.machine.lockfiles import LockError, Pin, parse, read, split
 
 from torchproof import cli
@@ -180,3 +180,34 @@ def test_what_is_accepted_without_a_reason_is_refused(
 def test_a_project_without_locks_is_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command]) == 2
     assert capsys.readouterr().err.startswith("error: matrix.toml: expected project.locks")
+
+
+def test_locks_that_were_not_made_are_not_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lockfiles, "home", lambda: tmp_path / "locks")
+    assert cli.main(["vulnerabilities"]) == 2
+    printed = capsys.readouterr()
+    assert "passed" not in printed.out
+    assert f"{tmp_path / 'locks'} holds no lock; make it with `torchproof lock`" in printed.err
+
+
+@pytest.mark.parametrize("text", ["<<<<<<< HEAD\n", "numpy ==\n"])
+def test_a_damaged_lock_is_named_by_whoever_reads_it(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "common.txt").write_text(TEXT + text)
+    monkeypatch.setattr(lockfiles, "home", lambda: tmp_path)
+    assert cli.main(["vulnerabilities"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: {tmp_path / 'common.txt'}: ")
+    assert printed.endswith("; make it with `torchproof lock`\n")
+
+
+def test_a_machine_without_uv_is_told_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(relock, "home", lambda: tmp_path)
+    monkeypatch.setattr(relock, "find_program", lambda _: None)
+    assert cli.main(["lock"]) == 2
+    assert "`torchproof lock` needs uv: pip install uv" in capsys.readouterr().err

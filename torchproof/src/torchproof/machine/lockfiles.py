@@ -122,13 +122,16 @@ def files(folder: Path, torch: str) -> tuple[Path, ...]:
 
 def read(folder: Path, torch: str) -> Lock:
     """The lock of a torch's environments."""
-    pins: list[Pin] = []
-    for file in files(folder, torch):
-        try:
-            pins += parse(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:  # InvalidRequirement is a ValueError
-            raise LockError(f"{file}: {error}; make it with `torchproof lock`") from error
-    return Lock.of(pins)
+    return Lock.of(pin for file in files(folder, torch) for pin in read_file(file))
+
+
+def read_file(file: Path) -> tuple[Pin, ...]:
+    """The pins in a file; LockError names one that is missing or damaged."""
+    try:
+        return parse(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # InvalidRequirement is a ValueError
+        reason = " ".join(str(error).split())
+        raise LockError(f"{file}: {reason}; make it with `torchproof lock`") from error
 
 
 def split(locks: dict[str, tuple[Pin, ...]]) -> tuple[tuple[Pin, ...], dict[str, tuple[Pin, ...]]]:

@@ -27,9 +27,12 @@ def compile_lock(torch: Torch, oldest: str, wanted: Sequence[str], output: Path)
     newest = config.number(torch.pythons[-1])[1] + 1
     limits = f"python_version >= '{torch.pythons[0]}' and python_version < '3.{newest}'"
     lines = [*wanted, f"torch=={torch.version}; {limits}"]
+    uv = find_program("uv")
+    if uv is None:
+        raise LockError("`torchproof lock` needs uv: pip install uv")
     done = subprocess.run(
         [
-            find_program("uv") or "uv",
+            uv,
             *COMPILE.split(),
             *PLAIN.split(),
             "--python-version",
@@ -67,7 +70,7 @@ def write(folder: Path, matrix: config.Matrix) -> None:
     """Write every torch's lock, newest torch first: the others take its versions where they may.
 
     Raises:
-        LockError: uv does not find a solution.
+        LockError: uv is not installed, or does not find a solution.
     """
     wanted = (*requirements(), *ALWAYS)
     oldest = min((p for torch in matrix.torch for p in torch.pythons), key=config.number)

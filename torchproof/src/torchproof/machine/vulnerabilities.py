@@ -113,8 +113,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--strict", action="store_true", help="fail where there is no answer")
     chosen = parser.parse_args(argv)
-    files = lockfiles.home().glob("*.txt")
-    pins = [pin for file in files for pin in lockfiles.parse(file.read_text(encoding="utf-8"))]
+    pins = [pin for file in lockfiles.home().glob("*.txt") for pin in lockfiles.read_file(file)]
+    if not pins:
+        raise lockfiles.LockError(
+            f"{lockfiles.home()} holds no lock; make it with `torchproof lock`"
+        )
     code, lines = verdict(map(audit, requirements(pins)), dict(chosen.accept), strict=chosen.strict)
     for line in lines:
         terminal.console(soft_wrap=True).print(line, style="red" if code else None)
