@@ -52,6 +52,13 @@ def test_a_command_that_is_another_with_options_has_a_help_of_its_own(
     assert "--json" in printed
 
 
+def test_a_page_that_is_not_there_is_not_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("playwright", reason="not run: playwright is not installed")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["page", "misspelt.html"])
+    assert "error: misspelt.html is not there; name " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "zero"),
     [

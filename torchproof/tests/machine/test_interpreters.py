@@ -272,6 +272,8 @@ def test_what_no_package_offers_is_told_with_what_builds_it(
     out = capsys.readouterr().out
     assert "CPython 3.14t: not fetched: there is no apt-get on PATH" in out
     assert "`pyenv install 3.14t` builds it" in out
+    assert interpreters.main(["3.14", "--emulate", "linux-riscv"]) == 1
+    assert "pyenv" not in capsys.readouterr().out
 
 
 def test_only_what_is_missing_is_wanted() -> None:

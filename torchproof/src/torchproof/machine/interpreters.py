@@ -168,12 +168,14 @@ def main(argv: list[str] | None = None) -> int:
     if options.on:
         return _put_on(matrix, options)
     failed = False
+    # pyenv has no CPython of another platform, and none of these sources.
+    remedy = "" if options.emulate or options.source else "; `pyenv install {}` builds it"
     for name in options.series or wanted(matrix, find_pythons()):
         try:
             print(f"CPython {name}: {_get(matrix, name, options)}")
         except NotOffered as error:
             failed = failed or name in options.series
-            print(f"CPython {name}: not fetched: {error}; `pyenv install {name}` builds it")
+            print(f"CPython {name}: not fetched: {error}{remedy.format(name)}")
     return int(failed)
 
 

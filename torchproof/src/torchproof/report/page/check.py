@@ -125,6 +125,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="torchproof page", description=__doc__)
     parser.add_argument("file", nargs="?", type=Path, default=REPORT, help="default: %(default)s")
     file = parser.parse_args(argv).file
+    if file != REPORT and not file.is_file():
+        parser.error(f"{file} is not there; name the index.html of a report")
     files = [make_sample(), *([file.resolve()] if file.is_file() else [])]
     console = terminal.console()
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
