@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -119,6 +121,21 @@ def test_a_tree_that_differs_from_its_commit_is_refused(root: Path) -> None:
     assert len(proofs.clean_commit()) == 40
     (root / "csrc" / "kernel.cpp").write_text("2")
     with pytest.raises(proofs.Unrecordable, match=r"differs from its commit in csrc/kernel.cpp"):
+        proofs.clean_commit()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("größe räume.cpp", "größe räume.cpp"),
+        ('"quoted".cpp', '"quoted".cpp'),
+        (b"gr\xf6sse.cpp", "gr\\xf6sse.cpp"),
+    ],
+)
+def test_a_file_that_differs_is_named_as_it_is(root: Path, name: str | bytes, shown: str) -> None:
+    (root / "csrc" / os.fsdecode(name)).write_text("1")
+    git(root, "add", ".")
+    with pytest.raises(proofs.Unrecordable, match=re.escape(f" in csrc/{shown}; commit first")):
         proofs.clean_commit()
 
 

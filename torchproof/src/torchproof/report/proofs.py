@@ -161,9 +161,9 @@ def clean_commit() -> str:
     """The commit that the tree is at."""
     excluded = [f":(exclude){name}" for name in RECORDS]
     commit = _git("rev-parse", "HEAD").strip()
-    # Whatever a user's configuration has git show of them.
-    untracked = "--untracked-files=normal"
-    changed = _git("status", "--porcelain", untracked, "--", ".", *excluded).splitlines()
+    # Whatever a user's configuration has git show of them; -z, as git quotes names otherwise.
+    shown = ("-z", "--no-renames", "--untracked-files=normal")
+    changed = _git("status", "--porcelain", *shown, "--", ".", *excluded).split("\0")[:-1]
     if changed:
         raise Unrecordable(
             f"--record: the tree differs from its commit in {changed[0][3:]}"
@@ -174,7 +174,12 @@ def clean_commit() -> str:
 
 def _git(*arguments: str) -> str:
     done = subprocess.run(
-        ["git", *arguments], cwd=config.ROOT, capture_output=True, text=True, check=False
+        ["git", *arguments],
+        cwd=config.ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        check=False,
     )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
