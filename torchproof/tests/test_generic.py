@@ -168,6 +168,35 @@ def test_what_a_project_lacks_is_one_line(
     assert "Errno" not in line
 
 
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("decay/_version.py", "check"),
+        ("recipe/recipe.yaml", "check"),
+        ("recipe/conda_build_config.yaml", "check"),
+        ("CHANGELOG.md", "release check"),
+        ("CHANGELOG.md", "release notes"),
+        ("CITATION.cff", "release check"),
+    ],
+)
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path, name: str, command: str) -> None:
+    shutil.copytree(DISTRIBUTION / "tests" / "decay", tmp_path, dirs_exist_ok=True)
+    assert run(tmp_path, "--write").returncode == 0
+    with (tmp_path / name).open("ab") as file:
+        file.write(b"# D\xe9cay\n")
+    done = run(tmp_path, *command.split())
+    assert done.returncode == 2
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert f"{tmp_path / name}: not UTF-8 at line " in line
+
+
+def test_a_copy_that_is_not_utf_8_differs(tmp_path: Path) -> None:
+    checkable(tmp_path)
+    write(tmp_path, f'copies = [ {{ path = "own.py", of = "errors.py" }} ]\n{CHECKABLE}')
+    (tmp_path / "own.py").write_bytes(b"# D\xe9cay\n")
+    assert "own.py: is not the file of torchproof that it copies" in run(tmp_path, "check").stdout
+
+
 def test_a_project_without_a_package_of_its_tests_lacks_that_one_alone(tmp_path: Path) -> None:
     write(tmp_path, WHOLE.replace(', tests = "decay-tests"', ""))
     done = run(tmp_path, "conda")

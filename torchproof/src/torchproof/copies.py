@@ -26,5 +26,5 @@ def check() -> tuple[str, ...]:
         f"{path}: is not the file of torchproof that it copies; edit that one and run "
         "`torchproof run --write`"
         for path, text in _texts().items()
-        if not (copy := config.ROOT / path).is_file() or copy.read_text(encoding="utf-8") != text
+        if not (copy := config.ROOT / path).is_file() or copy.read_bytes() != text.encode()
     )

@@ -53,7 +53,7 @@ def write() -> None:
 
 def drift() -> str:
     """How the committed file differs from matrix.toml, as a diff; empty when it does not."""
-    committed = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
+    committed = config.read_text(PATH) if PATH.exists() else ""
     return "".join(
         difflib.unified_diff(
             committed.splitlines(keepends=True),

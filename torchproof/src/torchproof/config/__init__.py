@@ -289,7 +289,7 @@ def recipe_version() -> str:
 
 
 def _stated(path: str, pattern: str, expected: str) -> str:
-    found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(pattern, read_text(ROOT / path), re.MULTILINE)
     if found is None:
         raise ConfigError(f"{path}: expected {expected}, found none")
     return found[1]

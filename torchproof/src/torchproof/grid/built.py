@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchproof.config import ROOT, ConfigError, Matrix, project, series
+from torchproof.config import ROOT, ConfigError, Matrix, project, read_text, series
 from torchproof.grid.wheel_file import Wheel, read_wheel
 from torchproof.machine.environments import Environment
 from torchproof.machine.inventory import CompilerFound
@@ -79,5 +79,5 @@ def _calling(function: str) -> str:
     path = ROOT / project().smoke
     if not path.is_file():
         raise ConfigError(f"[project]: smoke names {project().smoke}, which is not there")
-    defined = f"def {function}(" in path.read_text(encoding="utf-8")
+    defined = f"def {function}(" in read_text(path)
     return CALL.format(path=str(path), function=function) if defined else ""

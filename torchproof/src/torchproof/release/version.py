@@ -66,8 +66,7 @@ def disagreements(dist: Path | None = None, tag: str | None = None) -> list[str]
 
 def entries() -> dict[str, dict[str, list[str]]]:
     """The changelog: its released versions, newest first, each with its sections."""
-    _check_changelog()
-    document = keepachangelog.to_dict(str(CHANGELOG))
+    document = keepachangelog.to_dict(_changelog().splitlines())
     return {
         version: {name: lines for name, lines in sections.items() if name != "metadata"}
         for version, sections in document.items()
@@ -76,21 +75,21 @@ def entries() -> dict[str, dict[str, list[str]]]:
 
 def notes(version: str) -> str:
     """The text of a version's entry, as it was written."""
-    _check_changelog()
-    text = CHANGELOG.read_text(encoding="utf-8")
-    found = re.search(rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    entry = rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## |\Z)"
+    found = re.search(entry, _changelog(), re.M | re.S)
     if found is None:
         raise ReleaseError(f"{CHANGELOG.name}: expected an entry [{version}], found none")
     return found.group(1).strip() + "\n"
 
 
-def _check_changelog() -> None:
+def _changelog() -> str:
     if not CHANGELOG.is_file():
         raise ReleaseError(f"{CHANGELOG.name} is not there; a release has an entry in it")
+    return config.read_text(CHANGELOG)
 
 
 def _of_citation() -> str | None:
-    text = CITATION.read_text(encoding="utf-8") if CITATION.is_file() else ""
+    text = config.read_text(CITATION) if CITATION.is_file() else ""
     found = re.search(r"^version:\s*[\"']?([^\"'\s#]+)", text, re.M)
     return found.group(1) if found else None
 
