@@ -125,6 +125,25 @@ def test_output_that_a_shell_has_closed_is_no_error(closed: str) -> None:
     assert ("torch" in done.stdout) == (closed == "2>&-")
 
 
+def test_input_that_a_shell_has_closed_is_empty() -> None:
+    command = ["sh", "-c", '"$@" <&-', "sh", sys.executable, "-m", "torchproof", "doctor", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("doctor: the message is empty; ")
+
+
+def test_a_message_has_any_bytes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "torchproof", "doctor", "-"],
+        input=b"caf\xe9.so: undefined symbol: PyErr_Clear",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"PyErr_Clear" in done.stdout
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])
 def test_a_report_is_printed_in_any_locale(encoding: str) -> None:
     done = subprocess.run(

@@ -102,12 +102,13 @@ def command(argv: list[str]) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command, which ends without a word where its reader has: `torchproof list | head`."""
-    for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # a shell has closed it: `>&-`
-            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A locale may lack a character of a table: not a reason to lose the report of a run.
-        sys.stdout.reconfigure(errors="backslashreplace")
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # a shell has closed it: `>&-`
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            # A log holds any bytes, and a locale may lack a character of a table: no reason to end.
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = command(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
