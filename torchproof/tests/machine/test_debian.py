@@ -108,6 +108,22 @@ def test_a_tool_that_fails_is_named_with_its_last_line(programs: Path, tmp_path:
         debian.unpack("sid", ["package"], tmp_path / "scratch")
 
 
+def test_an_index_that_cannot_be_fetched_is_the_reason(programs: Path, tmp_path: Path) -> None:
+    """apt-get passes over it unless told otherwise, and then knows no package."""
+    (programs / "apt-get").write_text("""#!/bin/sh
+case "$*" in
+  *indextargets*) echo https://archive.example/debian; exit 0;;
+  *Error-Mode=any*update) echo "E: Failed to fetch InRelease" >&2;;
+  *update) exit 0;;
+  *) echo "E: Unable to locate package python3.11" >&2;;
+esac
+echo "E: And more" >&2
+exit 100
+""")
+    with pytest.raises(NotOffered, match=r"^apt-get failed: E: Failed to fetch InRelease$"):
+        emulation.fetch("3.11", ARM, tmp_path / "scratch")
+
+
 def test_an_apt_that_has_read_nothing_is_named_with_the_remedy(programs: Path) -> None:
     (programs / "apt-get").write_text("#!/bin/sh\n")
     with pytest.raises(NotOffered, match="apt has read no index of Debian's; run `apt-get update`"):

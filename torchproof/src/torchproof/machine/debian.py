@@ -1,5 +1,6 @@
 """Debian's packages, unpacked into folders: nothing is installed into the system."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ SUITE = "sid"
 # The release that has a CPython, where that is not the newest one.
 SUITES = {"3.11": "bookworm", "3.13": "trixie"}
 LIBRARIES = ("libgomp1", "libstdc++6")  # torch takes them from the system
+# How compilers, configure and apt begin the first line that says why they failed.
+CAUSE = re.compile(r"error: |^E: ")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
@@ -54,6 +57,8 @@ class AptRoot:
             "Dir::Etc::sourceparts": self.folder / "empty",
             # A snapshot of the suite may be older than its index says it is good for.
             "Acquire::Check-Valid-Until": "false",
+            # Else an index that cannot be fetched is an empty one.
+            "APT::Update::Error-Mode": "any",
         }
         if self.architecture:
             settings |= {"APT::Architecture": self.architecture}
@@ -67,7 +72,7 @@ def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | 
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
-        cause = next((line for line in lines if "error: " in line), lines[-1])
+        cause = next((line for line in lines if CAUSE.search(line)), lines[-1])
         raise NotOffered(f"{command[0]} failed: {cause}")
     return done.stdout
 
