@@ -6,8 +6,10 @@ import ast
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -336,6 +338,26 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFix
     assert init.main([str(tmp_path), "--defaults"]) == init.BAD_INPUT
     assert "is in use: name a folder that is empty or absent" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_an_interrupt_leaves_nothing(tmp_path: Path, *, there: bool) -> None:
+    folder = tmp_path / "new"
+    if there:
+        folder.mkdir()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # for what is started, too
+    with subprocess.Popen(
+        [sys.executable, "-m", "torchproof", "init", str(folder), "--defaults", "--name=decay"],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        signal.signal(signal.SIGINT, before)
+        while not (folder / config.FILE).exists() and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        _, message = process.communicate(timeout=60)
+    assert (process.returncode, message) == (130, "init: interrupted: nothing was made\n")
+    assert list(tmp_path.rglob("*")) == ([folder] if there else [])
 
 
 def test_the_actions_of_a_project_are_pinned_as_ours_are() -> None:

@@ -4,9 +4,11 @@ import builtins
 import keyword
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ class CannotCreateError(TorchproofError):
 
 
 class InterruptedError(TorchproofError):  # noqa: A001 - the builtin is of system calls
-    """The user ended the questions."""
+    """The user ended the questions, or what came after."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,25 @@ def create(request: Request) -> bool:
         raise CannotCreateError(f"{folder} is in use: name a folder that is empty or absent")
     if request.ref and request.template is None:
         raise CannotCreateError(f"--ref {request.ref} is of a repository: name it with --template")
-    _render(request)
-    if request.template is None:
-        _record_origin(folder / ANSWERS)
-    _write_made_files(folder)
+    with _removed_when_interrupted(folder):
+        _render(request)
+        if request.template is None:
+            _record_origin(folder / ANSWERS)
+        _write_made_files(folder)
     return "_commit" in yaml.safe_load((folder / ANSWERS).read_text(encoding="utf-8"))
+
+
+@contextmanager
+def _removed_when_interrupted(folder: Path) -> Iterator[None]:
+    """An interrupted project would be half of one, and its folder in use."""
+    there = folder.exists()
+    try:
+        yield
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        if there:
+            folder.mkdir(exist_ok=True)
+        raise InterruptedError("interrupted: nothing was made") from None
 
 
 def default_name(folder: Path) -> str:
@@ -89,7 +105,7 @@ def _render(request: Request) -> None:
             quiet=True,
         )
     except CopierAnswersInterrupt:
-        raise InterruptedError("interrupted: nothing was made") from None
+        raise KeyboardInterrupt from None
     except ProcessExecutionError as error:
         reason = str(error.stderr).strip().splitlines()[:1]
         raise CannotCreateError(f"the template {request.template}: {reason}") from None
