@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from torchproof.machine.sample_processors import AMX
 from torchproof.rows import results
 from torchproof.rows.results import FAILED, PASSED, Counts, OracleError, Result, Speed
 
@@ -49,6 +51,18 @@ def test_a_damaged_or_foreign_result_counts_as_none(tmp_path: Path) -> None:
     assert results.read(tmp_path, "half") is None
     (tmp_path / "older.json").write_text(json.dumps({"id": "older", "tests": None}))
     assert results.read(tmp_path, "older") is None
+
+
+@pytest.mark.parametrize(
+    "older",
+    [{"tests": 3}, {"speed": [{"case": "a"}]}, {"word": 1}, {"processor": {"title": "AMD Zen 4"}}],
+)
+def test_a_result_of_an_older_form_counts_as_none(tmp_path: Path, older: dict[str, Any]) -> None:
+    written = {**dataclasses.asdict(RESULT), "processor": AMX.to_json()}
+    files.write_sealed(tmp_path / "a.json", written)
+    assert results.read(tmp_path, "a") == results.from_json(written)
+    files.write_sealed(tmp_path / "a.json", {**written, **older})
+    assert results.read(tmp_path, "a") is None
 
 
 def test_no_change_of_a_kept_result_is_believed(

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from torchproof.errors import TorchproofError
 from torchproof.files import read_json, read_sealed, write_sealed
+from torchproof.machine import processor
 from torchproof.rows.combination import Combination
 from torchproof.rows.plan import Placed, Row
 
@@ -142,6 +143,8 @@ def from_json(value: Mapping[str, Any]) -> Result:
     if tests is not None:
         skips = tuple((reason, count) for reason, count in tests["skips"])
         tests = Counts(**{**tests, "failures": tuple(tests["failures"]), "skips": skips})
+    if value["processor"] is not None:
+        processor.from_json(value["processor"])  # which the report reads; or KeyError, TypeError
     return Result(**{**value, "tests": tests, **measured(value)})
 
 
@@ -153,12 +156,12 @@ def measured(value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def begin(row: Row, key: str = "", processor: dict[str, Any] | None = None) -> Result:
+def begin(row: Row, key: str = "", on: dict[str, Any] | None = None) -> Result:
     """The result of a row before anything was run."""
     of_row = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
     del of_row["line"]
     reason = of_row.pop("reason")
-    return Result(id=row.id, reason_for_row=reason, key=key, processor=processor, **of_row)
+    return Result(id=row.id, reason_for_row=reason, key=key, processor=on, **of_row)
 
 
 def kept(folder: Path, placed: Placed) -> Result:
