@@ -1,7 +1,8 @@
 """Runs the real runner over stand-in environments: `run.py FOLDER JOBS [MODE...]`.
 
 A mode is resume, build, prebuilt, levels, emulated, headers (the stable wheel is compiled against
-another torch), alone (pytest has no workers), or report, which writes the report, too.
+another torch), newer (on a CPython that has no wheel of that torch), alone (pytest has no workers),
+or report, which writes the report, too.
 
 A process of its own, so that a test can kill it as a user, or the kernel, would.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from torchproof.lock import BusyError
-from torchproof.machine.environments import Environment
+from torchproof.machine.environments import Environment, EnvironmentFailed
 from torchproof.machine.inventory import CompilerFound, Emulation, Interpreter, Machine
 from torchproof.machine.processes import Processes
 from torchproof.machine.sample_processors import AMX
@@ -48,6 +49,11 @@ rows = [
     "ROW",
     '{ tier = "local", torch = "2.13", python = "3.11", binding = ["stable", "native"], '
     'compiler = "each", suite = "full" }',
+)
+# With "newer" among the arguments: the one row.
+NEWER_ROW = (
+    '{ tier = "local", torch = "2.15", python = "3.15", binding = "stable", '
+    'compiler = "default", suite = "full" }'
 )
 # With "levels" among the arguments: a row held to less than the processor has.
 LEVELS = """
@@ -80,12 +86,15 @@ class Installer:
 
 @dataclass
 class Maker:
-    """Hands out the stand-in."""
+    """Hands out the stand-in, where the torch has a wheel for it."""
 
     folder: Path
     installer: Installer
+    matrix: config.Matrix
 
     def make(self, torch: str, python: Interpreter, packages: str, log: Path) -> Environment:
+        if config.series(python.version) not in self.matrix.release(torch).every_python:
+            raise EnvironmentFailed(f"torch {torch} has no wheel for CPython {python.version}")
         program = self.folder / "bin" / "python"
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STANDIN}" "$@"\n')
@@ -101,19 +110,22 @@ def main() -> int:
     text = MATRIX.removesuffix("]\n") + LEVEL_ROW + LEVELS if "levels" in sys.argv else MATRIX
     if "headers" in sys.argv:
         text = text.replace('headers = "2.13"', 'headers = "2.14"')
+    if "newer" in sys.argv:
+        text = f"{text[: text.index('rows = [')]}rows = [\n  {NEWER_ROW},\n]\n"
     matrix = config.loads(text)
     emulation = Emulation("linux-x86_64", EMULATOR, Path("run")) if "emulated" in sys.argv else None
     python = Interpreter(Path("/usr/bin/python3.11"), "3.11.7", emulation=emulation)
     compilers = tuple(
         CompilerFound("g++", f"{major}.2.0", Path(f"/usr/bin/g++-{major}")) for major in (11, 12)
     )
-    machine = Machine(python, (python,), compilers, compilers[0], gpu=False, processor=AMX)
+    newer = Interpreter(Path("/usr/bin/python3.15"), "3.15.2")
+    machine = Machine(python, (newer, python), compilers, compilers[0], gpu=False, processor=AMX)
     processes = Processes()
     with Progress(terminal.console()) as progress:
         tools = row.Tools(
             matrix=matrix,
             folder=folder,
-            maker=Maker(folder / "environment", Installer()),
+            maker=Maker(folder / "environment", Installer(), matrix),
             builder=Builder(folder / "artifacts", processes),
             processes=processes,
             progress=progress,

@@ -109,6 +109,16 @@ def test_rows_that_share_a_recipe_share_one_wheel(tmp_path: Path) -> None:
     assert {name: row["artifact"]["sha256"] for name, row in rows(tmp_path).items()} == hashes
 
 
+def test_a_row_on_a_newer_python_is_built_on_one_with_the_torch_to_build_on(tmp_path: Path) -> None:
+    project, folder = tmp_path / "project", tmp_path / "build"
+    shutil.copytree(ROOT, project)
+    change_matrix(project, "[project]\n", "[project]\nany_python = true\n")
+    code, told = finish(folder, mode="newer", project=project)
+    assert code == 0, told
+    (row,) = rows(folder).values()
+    assert (row["python"], row["status"]) == ("3.15", "passed")
+
+
 @pytest.mark.parametrize(
     ("happening", "reason"),
     [
