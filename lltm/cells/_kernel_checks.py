@@ -119,9 +119,9 @@ def single_step(cell: Definition, device: str = "cpu") -> str:
 
 
 def _are_same(found: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
-    """Whether all values are equal, those that have overflowed to NaN among them."""
+    """Whether all shapes and values are equal, those that have overflowed to NaN among them."""
     exactly = partial(torch.allclose, rtol=0.0, atol=0.0, equal_nan=True)
-    return all(map(exactly, found, right))
+    return all(f.shape == r.shape and exactly(f, r) for f, r in zip(found, right, strict=True))
 
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
