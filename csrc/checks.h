@@ -171,7 +171,7 @@ void check_states_shape(const char* op, const StateArguments<Tensor>& states,
   }
 }
 
-// What may be absent, or of another kind than the input.
+// States each of which may be absent.
 template <class Api, class Tensor>
 void check_optional_states(const char* op, const StateArguments<Tensor>& states,
                            const Tensor& input, const CellSizes& sizes) {

@@ -69,6 +69,9 @@ struct TileInstructions {
   static constexpr int64_t kRowMultiple = kRows;
   static constexpr int64_t kDepthBlock = 512;  // of a product's depth packed at a time
   static constexpr bool kRowsInPlace = false;  // in products of any size: not measured
+  // The least depth of a part of a step's product, between which its sums pass through memory: by
+  // the instructions' published times a twentieth of what the part takes.
+  static constexpr int64_t kPartDepth = 1024;
   // Whether this process may use them: the processor has them and the kernel grants their state,
   // which is requested once.
   static bool permitted();
@@ -86,6 +89,7 @@ struct DotProducts {
   // Half of what tiles have: 2 to 4 % less time on an AMD Zen 4, whose first-level cache is 32 KiB.
   static constexpr int64_t kDepthBlock = 256;
   static constexpr bool kRowsInPlace = true;
+  static constexpr int64_t kPartDepth = 96;  // as measured on an AMD Zen 5
   static bool permitted();
   static void begin() {}
   static void end() {}

@@ -22,25 +22,53 @@ LLTM_INLINE void fetch_rows(const T* from, int64_t stride, int64_t rows) {
   for (int64_t row = 0; row < rows; ++row) fetch<Vectors * kWidth<T>>(from + row * stride);
 }
 
-// Asks for what finish_backward reads and writes of some rows, before the product that it follows.
+// What finish_backward reads and writes of some rows, to be asked for piece by piece while the
+// product runs that comes before it: a core waits for a few lines at a time alone.
 template <class Gates, int Vectors, class T>
-__attribute__((noinline)) void fetch_backward(const GatesBackward<T>& args, int64_t row,
-                                              int64_t rows, int64_t column) {
-  const int64_t width = args.state, z_width = Gates::kGates * width;
-  const int64_t saved_width = Gates::kSaved * width, at = row * width + column;
-  for (int i = 0; i < Gates::kSaved; ++i) {
-    fetch_rows<Vectors>(args.saved + row * saved_width + i * width + column, saved_width, rows);
+class BackwardFetches {
+ public:
+  __attribute__((noinline)) BackwardFetches(const GatesBackward<T>& args, int64_t row, int64_t rows,
+                                            int64_t column)
+      : rows_(rows) {
+    // A single row is one stretch of memory, which the processor asks for by itself.
+    if (rows == 1) return;
+    const int64_t width = args.state, z_width = Gates::kGates * width;
+    const int64_t saved_width = Gates::kSaved * width, at = row * width + column;
+    for (int i = 0; i < Gates::kSaved; ++i) {
+      add(args.saved + row * saved_width + i * width + column, saved_width);
+    }
+    if (args.grad_h) add(args.grad_h + at, width);
+    for (int i = 0; i < Gates::kStates; ++i) {
+      if (args.old_state[i]) add(args.old_state[i] + at, width);
+      if (args.new_state[i]) add(args.new_state[i] + at, width);
+    }
+    for (int i = 0; i < Gates::kPre; ++i) {
+      const T* d_z = args.d_z[i / Gates::kGates];
+      add(d_z + row * z_width + i % Gates::kGates * width + column, z_width);
+    }
   }
-  if (args.grad_h) fetch_rows<Vectors>(args.grad_h + at, width, rows);
-  for (int i = 0; i < Gates::kStates; ++i) {
-    if (args.old_state[i]) fetch_rows<Vectors>(args.old_state[i] + at, width, rows);
-    if (args.new_state[i]) fetch_rows<Vectors>(args.new_state[i] + at, width, rows);
+
+  // How many parts of a product of so many blocks are multiplied one after the other.
+  int64_t parts(int64_t blocks) const { return count_ < 1 ? 1 : blocks < count_ ? blocks : count_; }
+
+  // Before a part is multiplied: its share.
+  void ask(int64_t part, int64_t parts) {
+    for (const int64_t last = (part + 1) * count_ / parts; next_ < last; ++next_) {
+      fetch_rows<Vectors>(pieces_[next_].from, pieces_[next_].stride, rows_);
+    }
   }
-  for (int i = 0; i < Gates::kPre; ++i) {
-    T* d_z = args.d_z[i / Gates::kGates];
-    fetch_rows<Vectors>(d_z + row * z_width + i % Gates::kGates * width + column, z_width, rows);
-  }
-}
+
+ private:
+  struct Piece {
+    const T* from;
+    int64_t stride;
+  };
+
+  void add(const T* from, int64_t stride) { pieces_[count_++] = {from, stride}; }
+
+  int64_t rows_, count_ = 0, next_ = 0;
+  Piece pieces_[Gates::kSaved + 1 + 2 * Gates::kStates + Gates::kPre];
+};
 
 // What products left of the pre-activations of some rows, a vector of each gate: the sums of row i
 // and gate j from i * row_stride + j * gate_stride on.

@@ -168,10 +168,6 @@ struct BackwardPanel {
     TileSums<C, Vectors> sums;
     for (int64_t row = 0, rows; row < args.gates.rows; row += rows) {
       rows = next_rows<Vectors>(args.gates.rows - row);
-      // A single row is one stretch of memory, which the processor asks for by itself.
-      if (rows > 1) {
-        fetch_backward<Gates, Vectors>(args.gates, row, rows, head * size + column);
-      }
       multiply(row, rows, sums);
       for (int v = 0; v < Vectors; ++v) {
         finish(row, rows, column + v * kWidth<T>, {sums.at[0][v], Vectors * kWidth<T>});
@@ -180,22 +176,29 @@ struct BackwardPanel {
   }
 
   // The gradient of h for some rows. The rows of d_z hold a head's elements of each gate in a piece
-  // of their own; those of a single head are one piece.
+  // of their own; those of a single head are one piece. The parts of a piece are whole blocks of
+  // its sums, so that the same is added in the same order as at once.
   template <int Vectors>
   void multiply(int64_t row, int64_t rows, TileSums<C, Vectors>& sums) const {
-    constexpr int64_t columns = Vectors * kWidth<T>;
+    constexpr int64_t columns = Vectors * kWidth<T>, block = kTileSumBlock<C>;
     const int64_t width = Gates::kGates * args.gates.state;
     const int64_t pieces = args.heads == 1 ? 1 : Gates::kGates;
-    const int64_t depth = Gates::kGates * size / pieces;
-    for (int64_t piece = 0; piece < pieces; ++piece) {
+    const int64_t depth = Gates::kGates * size / pieces, blocks = (depth + block - 1) / block;
+    BackwardFetches<Gates, Vectors, T> fetches(args.gates, row, rows, head * size + column);
+    const int64_t parts = fetches.parts(blocks);
+    for (int64_t i = 0; i < pieces * parts; ++i) {
+      const int64_t piece = i / parts, part = i % parts;
+      const int64_t k = blocks * part / parts * block;
+      const int64_t end = at_most(blocks * (part + 1) / parts * block, depth);
       const TileOperands<C> operands{
-          args.d_z_after + row * width + piece * args.gates.state + head * size,
+          args.d_z_after + row * width + piece * args.gates.state + head * size + k,
           width,
           1,
-          packed + piece * size * columns,
+          packed + (piece * size + k) * columns,
           columns,
-          depth};
-      tile_of<C, Vectors>(rows)(operands, &sums.at[0][0][0], piece > 0);
+          end - k};
+      fetches.ask(i, pieces * parts);
+      tile_of<C, Vectors>(rows)(operands, &sums.at[0][0][0], i > 0);
     }
   }
 

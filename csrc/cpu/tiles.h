@@ -332,10 +332,16 @@ void tiled_backward(const TiledBackward& args, int64_t begin, int64_t end) {
   for (int64_t panel = begin; panel < end; ++panel) {
     for (int64_t row = 0; row < args.gates.rows; row += block) {
       const int64_t rows = at_most(block, args.gates.rows - row);
-      Engine::multiply({rows, 2, args.d_z_after + row * args.d_z_stride, args.d_z_stride,
-                        bf16::kRows * args.d_z_stride, bf16::kDepth,
-                        args.packed + panel * tiles * 2 * bf16::kElements, bf16::kElements,
-                        2 * bf16::kElements, tiles, bf16::kRows, sums, block, false});
+      BackwardFetches<Gates, 2, BFloat16> fetches(args.gates, row, rows, panel * block);
+      const int64_t parts = fetches.parts(tiles_of(args.d_z_stride, Engine::kPartDepth));
+      for (int64_t part = 0; part < parts; ++part) {
+        const int64_t k = tiles * part / parts, end = tiles * (part + 1) / parts;
+        fetches.ask(part, parts);
+        Engine::multiply({rows, 2, args.d_z_after + row * args.d_z_stride + k * bf16::kDepth,
+                          args.d_z_stride, bf16::kRows * args.d_z_stride, bf16::kDepth,
+                          args.packed + (panel * tiles + k) * 2 * bf16::kElements, bf16::kElements,
+                          2 * bf16::kElements, end - k, bf16::kRows, sums, block, part > 0});
+      }
       finish_tiled_backward<Gates>(args, row, rows, panel * block, sums);
     }
   }
