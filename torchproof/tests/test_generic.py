@@ -213,3 +213,25 @@ def test_a_package_of_the_recipe_that_the_project_does_not_name_is_one_line(tmp_
     assert done.returncode == 2
     (line,) = (done.stdout + done.stderr).splitlines()
     assert "recipe/recipe.yaml makes decay-native, which matrix.toml does not name" in line
+
+
+def test_a_package_of_the_project_that_the_recipe_does_not_make_is_one_line(tmp_path: Path) -> None:
+    shutil.copytree(DISTRIBUTION / "tests" / "decay", tmp_path, dirs_exist_ok=True)
+    assert run(tmp_path, "--write").returncode == 0
+    recipe = tmp_path / "recipe" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().partition("  - package:\n      name: decay-tests")[0])
+    done = run(tmp_path, "conda")
+    assert done.returncode == 2
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert "recipe/recipe.yaml makes no decay-tests, which matrix.toml names: add an output" in line
+
+
+def test_a_native_package_that_the_project_does_not_name_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(DISTRIBUTION / "tests" / "decay", tmp_path, dirs_exist_ok=True)
+    assert run(tmp_path, "--write").returncode == 0
+    matrix = tmp_path / config.FILE
+    matrix.write_text(matrix.read_text().replace(' native = "decay-native",', ""))
+    done = run(tmp_path, "conda", "--native")
+    assert done.returncode == 2
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert "--native: `conda` of [project] names no package `native`" in line

@@ -36,8 +36,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--native",
         action="store_true",
-        help=f"build, test and audit {config.project().conda.native}, too, as the programs of "
-        "--tool always do",
+        help="build, test and audit the native binding's package, too, as the programs of --tool "
+        "always do",
     )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     parser.add_argument(

@@ -188,9 +188,14 @@ def packages(chosen: Tool, native: bool) -> tuple[str, ...]:
     """The packages to build: the native binding's only where it is asked for, or comes anyway.
 
     Compiled for one torch, beside the one library that serves all, it takes a tenth of the session.
+
+    Raises:
+        ConfigError: the project names none.
     """
     every = native or not chosen.many_at_once
     names = config.project().conda
+    if native and not names.native:
+        raise config.ConfigError("--native: `conda` of [project] names no package `native`")
     return tuple(name for name in names.packages if every or name != names.native)
 
 

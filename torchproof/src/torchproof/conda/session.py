@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchproof import config
-from torchproof.conda import channel, local, package_builder, settings, variants
+from torchproof.conda import channel, local, package_builder, rendered, settings, variants
 from torchproof.conda import targets as conda_targets
 from torchproof.conda.package_checks import PackageChecks, policies
 from torchproof.conda.steps import Steps
@@ -90,13 +90,14 @@ def session(folder: Path, tool: str, native: bool, steps: Steps) -> Session:
     """Look at the machine.
 
     Raises:
-        ConfigError: the project has no conda packages, or no variant file.
+        ConfigError: the project has no conda packages, no recipe of one, or no variant file.
         NoInterpreter: no CPython that can be packaged.
         NoCompiler: no g++.
         BuildFailed: the tool asked for is not there.
     """
     _check_project()
     packages = package_builder.packages(package_builder.tool(tool), native)
+    _check_recipe(packages)
     matrix = config.load()
     with steps.step("look for interpreters and compilers"):
         machine = this_machine()
@@ -118,3 +119,12 @@ def _check_project() -> None:
     ):
         if not path.is_file():
             raise config.ConfigError(f"{path.relative_to(config.ROOT)} is not there; {remedy}")
+
+
+def _check_recipe(packages: tuple[str, ...]) -> None:
+    made = {output.name for output in rendered.outputs(package_builder.PLATFORM)}
+    if missing := [name for name in packages if name not in made]:
+        raise config.ConfigError(
+            f"recipe/recipe.yaml makes no {' and no '.join(missing)}, which matrix.toml names: add "
+            "an output of that name to the recipe, or correct the name in `conda` of [project]"
+        )
