@@ -310,14 +310,18 @@ def test_a_python_without_a_wheel_of_the_headers_torch_is_refused(
 
 def test_no_compiler_is_told_with_what_to_install() -> None:
     with pytest.raises(local.NoCompiler, match="install one"):
-        local.toolchain(machine("3.11.7"))
+        local.toolchain(machine("3.11.7"), cuda=True)
 
 
 def test_the_compiler_of_the_channel_is_the_machines_own() -> None:
     found = CompilerFound("g++", "12.2.0", Path("/usr/bin/g++-12"))
     base = machine("3.11.7")
-    tools = local.toolchain(Machine(base.running, base.pythons, (found,), found, gpu=False))
+    nvcc = Nvcc("13.0", "13.0.88", Path("/usr/local/cuda"))
+    here = Machine(base.running, base.pythons, (found,), found, gpu=False, nvcc=nvcc)
+    tools = local.toolchain(here, cuda=True)
     assert (tools.cxx.name, tools.cc.name, tools.version) == ("g++-12", "gcc-12", "12.2.0")
+    assert tools.nvcc == nvcc
+    assert local.toolchain(here, cuda=False).nvcc is None, "a project without CUDA needs no nvcc"
 
 
 @pytest.mark.parametrize("name", ["conda-build", "rattler-build"])
@@ -327,6 +331,15 @@ def test_a_tool_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, na
         package_builder.BuildFailed, match=f"no {name} on PATH; install it with conda"
     ):
         package_builder.tool(name)
+
+
+def test_a_recipe_without_cuda_has_the_variant_without(tmp_path: Path) -> None:
+    context = package_builder.BuildContext((), tmp_path, tmp_path / "here.yaml", tmp_path, tmp_path)
+    torch = Target(PY312.python, PY312.prefix, config.load().headers.version)
+    tools = local.Toolchain(Path("gcc"), Path("g++"), "12.2.0", "2.36", nvcc=None)
+    for made in package_builder.local_variants(tools, [torch], context.variants):
+        chosen = package_builder.alone(context, made)
+        assert chosen.read_text(encoding="utf-8") == 'cuda_compiler_version:\n  - "None"\n'
 
 
 def test_nvcc_is_asked_for_its_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from torchproof.conda.channel import Channel
 from torchproof.conda.package_builder import Built
 from torchproof.conda.package_checks import policies
 from torchproof.conda.rendered import Output
+from torchproof.conda.run import not_run
 from torchproof.conda.session import Session
 from torchproof.conda.steps import Steps
 from torchproof.conda.summary import EnvironmentResult, PackageResult, ProofResult
@@ -276,3 +277,17 @@ def test_a_package_built_here_may_need_the_libraries_of_this_machine() -> None:
     """It declares them; a wheel that is released is built on older ones."""
     found = policies(config.load(), (TARGET,))
     assert {policy.ceilings for policy in found.values()} == {system_ceilings()}
+
+
+def test_a_project_misses_no_package_that_it_does_not_have(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = dataclasses.replace(run.session, facts=config.conda(), targets=(TARGET,))
+    starts = [line.partition(":")[0] for line in not_run(session)]
+    assert starts == ["decay-native", "a second Python", "the CUDA package"]
+    named = dataclasses.replace(config.project().conda, native="")
+    project = dataclasses.replace(config.project(), conda=named)
+    monkeypatch.setattr("torchproof.conda.run.project", lambda: project)
+    facts = dataclasses.replace(config.conda(), cuda=())
+    starts = [line.partition(":")[0] for line in not_run(dataclasses.replace(session, facts=facts))]
+    assert starts == ["a second Python"]

@@ -23,8 +23,8 @@ class Toolchain:
     nvcc: Nvcc | None
 
 
-def toolchain(machine: Machine) -> Toolchain:
-    """The default g++, the C library and, where there is one, nvcc."""
+def toolchain(machine: Machine, *, cuda: bool) -> Toolchain:
+    """The default g++, the C library and, for `cuda` and where there is one, nvcc."""
     if machine.default is None:
         raise NoCompiler("no g++ on PATH: install one (Debian: `apt-get install g++`)")
     return Toolchain(
@@ -32,5 +32,5 @@ def toolchain(machine: Machine) -> Toolchain:
         cxx=machine.default.path,
         version=machine.default.version,
         glibc=platform.libc_ver()[1],
-        nvcc=machine.nvcc,
+        nvcc=machine.nvcc if cuda else None,
     )

@@ -76,7 +76,7 @@ def alone(context: BuildContext, wanted: rendered.Output) -> Path:
     CUDA package were pinned to the CPU package.
     """
     used = _find(context, wanted, [context.variants]).variant
-    chosen = {CUDA: (str(used[CUDA]),)}
+    chosen = {CUDA: (str(used.get(CUDA, variants.NO_CUDA)),)}
     path = context.variants.parent / "variants" / f"{wanted.name}-{wanted.build}.yaml"
     write_atomically(path, variants.to_yaml(chosen))
     return path

@@ -138,20 +138,21 @@ def all_rendered(session: Session, packages: Iterable[Package]) -> list[Rendered
 def not_run(session: Session) -> list[str]:
     """What this machine could not show, and why."""
     found = []
-    if project().conda.native not in session.packages:
-        found.append(
-            f"{project().conda.native}: `torchproof conda --native` builds and tests it, too"
-        )
+    native = project().conda.native
+    if native and native not in session.packages:
+        found.append(f"{native}: `torchproof conda --native` builds and tests it, too")
     if len({target.series for target in session.targets}) == 1:
         found.append("a second Python: this machine has one that can be packaged")
+    return found + _cuda_not_run(session) if session.facts.cuda else found
+
+
+def _cuda_not_run(session: Session) -> list[str]:
     if session.cuda is None:
-        found.append("the CUDA package: there is no nvcc on this machine")
-    else:
-        built = package_builder.LOCAL_ARCHITECTURES
-        every = session.matrix.architectures(session.cuda)
-        left = ", ".join(name for name in every if name not in built.split(";"))
-        found += [
-            f"the CUDA package for {left}: built here for {built} alone, which is quick",
-            "the CUDA package on a GPU: installed and tested here on the CPU",
-        ]
-    return found
+        return ["the CUDA package: there is no nvcc on this machine"]
+    built = package_builder.LOCAL_ARCHITECTURES
+    every = session.matrix.architectures(session.cuda)
+    left = ", ".join(name for name in every if name not in built.split(";"))
+    return [
+        f"the CUDA package for {left}: built here for {built} alone, which is quick",
+        "the CUDA package on a GPU: installed and tested here on the CPU",
+    ]

@@ -98,12 +98,12 @@ def session(folder: Path, tool: str, native: bool, steps: Steps) -> Session:
     _check_project()
     packages = package_builder.packages(package_builder.tool(tool), native)
     _check_recipe(packages)
-    matrix = config.load()
+    matrix, facts = config.load(), settings.load()
     with steps.step("look for interpreters and compilers"):
         machine = this_machine()
-        tools = local.toolchain(machine)
+        tools = local.toolchain(machine, cuda=bool(facts.cuda))
         targets = conda_targets.targets(matrix, machine)
-    return Session(folder, tool, packages, matrix, settings.load(), tools, targets, steps)
+    return Session(folder, tool, packages, matrix, facts, tools, targets, steps)
 
 
 def _check_project() -> None:
