@@ -279,6 +279,29 @@ def test_a_package_built_here_may_need_the_libraries_of_this_machine() -> None:
     assert {policy.ceilings for policy in found.values()} == {system_ceilings()}
 
 
+@pytest.mark.parametrize(
+    ("named", "chosen"),
+    [
+        (["full", "slow", "quick", "core"], ["slow", "quick", "core", "core"]),
+        (["full", "values", "core"], ["full", "core", "values"]),
+        (["all"], ["all", "all", "all"]),
+        (["everything", "short"], ["everything", "short", "short"]),
+    ],
+)
+def test_a_project_calls_its_suites_as_it_likes(
+    run: Run, named: list[str], chosen: list[str]
+) -> None:
+    matrix = config.load()
+    suites = tuple(dataclasses.replace(matrix.suites[0], name=name) for name in named)
+    session = dataclasses.replace(
+        run.session,
+        matrix=dataclasses.replace(matrix, suites=suites),
+        tools=SimpleNamespace(nvcc=SimpleNamespace(release="13.0")),
+        targets=(TARGET, TARGET),
+    )
+    assert [want.suite for want in suite.wanted(session)] == chosen
+
+
 def test_a_project_misses_no_package_that_it_does_not_have(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

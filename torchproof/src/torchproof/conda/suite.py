@@ -19,9 +19,8 @@ from torchproof.files import read_sealed, text_hash, tool_hash, write_sealed
 from torchproof.machine.processes import Processes
 from torchproof.rows.results import FAILED, PASSED, Counts, read_junit
 
-# As matrix.toml calls them.
-FULL = ("slow", "quick")
-CORE, VALUES = "core", "values"
+# As matrix.toml may call them, see wanted().
+FULL, CORE, VALUES = ("slow", "quick"), "core", "values"
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,17 @@ class Wanted:
 def wanted(session: Session) -> tuple[Wanted, ...]:
     """The full suite where users meet the package, in two environments, its core elsewhere.
 
-    The CUDA package holds the same kernels for the CPU: its values are compared once more.
+    The CUDA package holds the same kernels for the CPU: its values are compared once more. A matrix
+    without suites of these names has its first for the full one, and its last for the others.
     """
+    suites = [suite.name for suite in session.matrix.suites]
+    full = [name for name in FULL if name in suites] or suites[:1]
+    core, values = (name if name in suites else suites[-1] for name in (CORE, VALUES))
     first, *others = session.targets
-    found = [Wanted(first, None, half) for half in FULL]
-    found += [Wanted(target, None, CORE) for target in others]
+    found = [Wanted(first, None, name) for name in full]
+    found += [Wanted(target, None, core) for target in others]
     if session.cuda is not None:
-        found.append(Wanted(others[-1], session.cuda, VALUES))
+        found.append(Wanted(others[-1], session.cuda, values))
     return tuple(found)
 
 
