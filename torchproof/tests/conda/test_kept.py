@@ -179,6 +179,7 @@ def test_a_rebuild_is_kept_for_the_same_file_only(
 ) -> None:
     workers: Any = run
     (package,) = packages.make_packages(run.session, workers, [PACKAGE])
+    monkeypatch.setattr(package_proofs, "OF_FILES", "smoke.py")
     status = FAILED
     monkeypatch.setattr(package_proofs.Run, "__call__", lambda _: [ProofResult("x", status, 1.0)])
 
@@ -243,6 +244,7 @@ def test_no_damage_of_what_is_kept_of_a_rebuild_is_believed(
 ) -> None:
     workers: Any = run
     (package,) = packages.make_packages(run.session, workers, [PACKAGE])
+    monkeypatch.setattr(package_proofs, "OF_FILES", "smoke.py")
     shown = ProofResult("two builds are equal", PASSED, 1.0)
     monkeypatch.setattr(package_proofs.Run, "__call__", lambda _: [shown])
     package_proofs.prove_reproducible(run.session, workers, package)
@@ -300,6 +302,23 @@ def test_a_project_calls_its_suites_as_it_likes(
         targets=(TARGET, TARGET),
     )
     assert [want.suite for want in suite.wanted(session)] == chosen
+
+
+@pytest.mark.parametrize("folder", ["", "tests"])
+def test_a_project_without_proofs_of_its_packages_runs_none(
+    run: Run, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """`tests` holds no proof that two builds are equal."""
+    named = dataclasses.replace(config.project().conda, proofs=folder)
+    project = dataclasses.replace(config.project(), conda=named)
+    monkeypatch.setattr(config, "project", lambda: project)
+    workers: Any = run
+    made = tuple(packages.make_packages(run.session, workers, [PACKAGE]))
+    shown = [package_proofs.prove_reproducible(run.session, workers, made[0])]
+    if not folder:
+        shown.append(package_proofs.prove_installation(run.session, workers, made, ()))
+    assert [future.result() for future in shown if future.result()] == []
+    assert run.done == ["build"]
 
 
 def test_a_project_misses_no_package_that_it_does_not_have(

@@ -134,7 +134,9 @@ def prove_metadata(session: Session, workers: WorkerPool) -> list[Future[list[Pr
 def prove_reproducible(
     session: Session, workers: WorkerPool, package: Package
 ) -> Future[list[ProofResult]]:
-    """Build a package again; kept is what the same file showed."""
+    """Build a package again, if the project has a proof of that; kept is what the file showed."""
+    if not (proofs() / OF_FILES).is_file():
+        return done([])
     context = write_context(session, "files", [package])
     run = Run("files", "reproducible", (str(proofs() / OF_FILES),), session.folder, context)
     record = session.folder / "work" / "proofs-kept.json"
@@ -153,6 +155,8 @@ def prove_installation(
     solutions: Iterable[tuple[Wanted, Solution]],
 ) -> Future[list[ProofResult]]:
     """Run the rest of the proofs against all that was built and solved."""
+    if not config.project().conda.proofs:
+        return done([])
     what = "relocatable, removable, no trace"
     others = (f"--ignore={proofs() / name}" for name in (OF_FILES, *OF_METADATA))
     arguments = (str(proofs()), *others)

@@ -141,6 +141,8 @@ def not_run(session: Session) -> list[str]:
     native = project().conda.native
     if native and native not in session.packages:
         found.append(f"{native}: `torchproof conda --native` builds and tests it, too")
+    if not project().conda.proofs:
+        found.append("proofs of the packages: `conda` of [project] names no folder of them")
     if len({target.series for target in session.targets}) == 1:
         found.append("a second Python: this machine has one that can be packaged")
     return found + _cuda_not_run(session) if session.facts.cuda else found
