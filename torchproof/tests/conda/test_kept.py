@@ -20,7 +20,7 @@ from torchproof.conda.channel import Channel
 from torchproof.conda.package_builder import Built
 from torchproof.conda.package_checks import policies
 from torchproof.conda.rendered import Output
-from torchproof.conda.run import not_run
+from torchproof.conda.run import all_rendered, not_run
 from torchproof.conda.session import Session
 from torchproof.conda.steps import Steps
 from torchproof.conda.summary import EnvironmentResult, PackageResult, ProofResult
@@ -333,3 +333,18 @@ def test_a_project_misses_no_package_that_it_does_not_have(
     facts = dataclasses.replace(config.conda(), cuda=())
     starts = [line.partition(":")[0] for line in not_run(dataclasses.replace(session, facts=facts))]
     assert starts == ["a second Python"]
+
+
+@pytest.mark.parametrize("build", ["h{}_0", "cpu_h{}_0", "pyh{}_0"])
+def test_what_was_built_here_is_not_called_never_built(
+    run: Run, monkeypatch: pytest.MonkeyPatch, build: str
+) -> None:
+    """Its hash differs from that of the committed variant, as the C library does."""
+    committed = dataclasses.replace(PACKAGE, build=build.format("1234567"))
+    made = dataclasses.replace(PACKAGE, build=build.format("89abcde"))
+    monkeypatch.setattr("torchproof.conda.rendered.outputs", lambda _: [committed])
+    session = dataclasses.replace(run.session, facts=config.conda())
+    package = packages.Package(made, Built(run.file, 1.0), "1", "2")
+    shown = all_rendered(session, [package])
+    assert {row.platform for row in shown if row.built} == {"linux-64"}
+    assert len(shown) == len(config.conda().platforms)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterable
@@ -20,6 +21,8 @@ from torchproof.files import write_json
 
 # What the channel, the unpacked wheels, the builds and the prefixes take at most.
 FREE_BYTES = 9 << 30
+# What a build string has of the variant's values.
+HASH = re.compile(r"h[0-9a-f]{7}")
 
 
 def run(session: Session) -> Results:
@@ -121,18 +124,21 @@ def all_rendered(session: Session, packages: Iterable[Package]) -> list[Rendered
 
     A local build has another hash, as it is linked against this machine's C library.
     """
-    built = {(p.output.name, p.output.build.split("_")[0]) for p in packages}
+    built = {_variant(package.output) for package in packages}
     return [
         RenderedResult(
             platform=platform,
             name=output.name,
             build=output.build,
-            built=platform == package_builder.PLATFORM
-            and (output.name, output.build.split("_")[0]) in built,
+            built=platform == package_builder.PLATFORM and _variant(output) in built,
         )
         for platform in session.facts.platforms
         for output in rendered.outputs(platform)
     ]
+
+
+def _variant(output: rendered.Output) -> tuple[str, str]:
+    return output.name, HASH.sub("", output.build)
 
 
 def not_run(session: Session) -> list[str]:
