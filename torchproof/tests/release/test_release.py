@@ -105,6 +105,36 @@ def test_a_changelog_without_the_entry_is_told(
     assert any(complaint in problem for problem in problems)
 
 
+@pytest.mark.parametrize(
+    ("tag", "problems"),
+    [
+        ([], []),
+        (
+            ["--tag", "v0.1.0"],
+            ["CHANGELOG.md: [Unreleased] has changes, which v0.1.0 would release"],
+        ),
+    ],
+)
+def test_changes_that_a_tag_would_leave_out_are_told(
+    tag: list[str],
+    problems: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "CHANGELOG.md"
+    entry = "## [0.1.0] - 2026-01-01\n\n### Added\n\n- All.\n"
+    monkeypatch.setattr(version, "CHANGELOG", path)
+    monkeypatch.setattr("torchproof.release.__main__.DIST", tmp_path / "none")
+    path.write_text(f"# Changelog\n\n## [Unreleased]\n\n### Fixed\n\n{entry}", encoding="utf-8")
+    assert main(["check", *tag]) == 0
+    capsys.readouterr()
+    path.write_text(f"# Changelog\n\n## [Unreleased]\n\n- A fix.\n\n{entry}", encoding="utf-8")
+    assert main(["check", "--json", *tag]) == len(problems)
+    found = json.loads(capsys.readouterr().out)["problems"]
+    assert [line[: len(problems[0])] for line in found] == problems
+
+
 @pytest.fixture
 def library(toolchain: Toolchain) -> bytes:
     stub = toolchain.stub("libtorch_cpu.so", ["aoti_torch_get_dim"])
@@ -453,6 +483,18 @@ def test_the_notes_of_a_release_are_its_entry_in_the_changelog() -> None:
         assert all(line in text for line in lines)
     with pytest.raises(ReleaseError, match=r"expected an entry \[9.9\], found none"):
         version.notes("9.9")
+
+
+@pytest.mark.parametrize("heading", ["0.1.0 - 2026-01-01", "[0.1.0] - 2026-01-01", "[0.1.0]"])
+def test_the_notes_are_of_the_entry_that_the_check_has_found(
+    heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "CHANGELOG.md"
+    later = "## [0.1.0.1] - 2026-01-02\n\n- Later.\n"
+    path.write_text(f"# Changelog\n\n{later}\n## {heading}\n\n- All.\n\n## [0.0.9]\n\n- Old.\n")
+    monkeypatch.setattr(version, "CHANGELOG", path)
+    assert version.entries()["0.1.0"] == {"uncategorized": ["All."]}
+    assert version.notes("0.1.0") == "- All.\n"
 
 
 def test_the_platforms_are_those_of_the_matrix(capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,6 +131,11 @@ def check_release(chosen: argparse.Namespace, console: Console) -> int:
     found = version.disagreements(dist, chosen.tag)
     if not any(version.entries().get(expected, {}).values()):
         found.append(f"{version.CHANGELOG.name}: the entry {expected} says nothing of what changed")
+    if chosen.tag and any(version.entries(unreleased=True).get("unreleased", {}).values()):
+        found.append(
+            f"{version.CHANGELOG.name}: [Unreleased] has changes, which {chosen.tag} would release "
+            f"without a note; move them to the entry {expected}"
+        )
     wheels = sorted(DIST.glob("*.whl")) if dist else []
     for wheel in wheels:
         found += [f"{wheel.name}: {objection}" for objection in hold(wheel)]

@@ -64,9 +64,13 @@ def disagreements(dist: Path | None = None, tag: str | None = None) -> list[str]
     ]
 
 
-def entries() -> dict[str, dict[str, list[str]]]:
-    """The changelog: its released versions, newest first, each with its sections."""
-    document = keepachangelog.to_dict(_changelog().splitlines())
+def entries(*, unreleased: bool = False) -> dict[str, dict[str, list[str]]]:
+    """The changelog: its released versions, newest first, each with its sections.
+
+    Args:
+        unreleased: what is not released yet, too, as "unreleased".
+    """
+    document = keepachangelog.to_dict(_changelog().splitlines(), show_unreleased=unreleased)
     return {
         version: {name: lines for name, lines in sections.items() if name != "metadata"}
         for version, sections in document.items()
@@ -75,7 +79,7 @@ def entries() -> dict[str, dict[str, list[str]]]:
 
 def notes(version: str) -> str:
     """The text of a version's entry, as it was written."""
-    entry = rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## |\Z)"
+    entry = rf"^## \[?{re.escape(version)}\]?(?=\s).*?\n(.*?)(?=^## |\Z)"
     found = re.search(entry, _changelog(), re.M | re.S)
     if found is None:
         raise ReleaseError(f"{CHANGELOG.name}: expected an entry [{version}], found none")
