@@ -62,14 +62,15 @@ class FreshBuild(build):
     """A build of what is there: setuptools would keep, and pack, what an earlier one has left."""
 
     def run(self) -> None:
-        """Build in an empty folder, unless this very command has begun to fill it."""
+        """Build alone, and in an empty folder unless this very command has begun to fill it."""
         begun = any(self.distribution.have_run.get(name) for name in ("build_py", "build_ext"))
         folder = Path(self.build_lib)
         # One that --build-lib names may hold what nobody has built.
         ours = folder.parent == Path(self.build_base)
-        if ours and folder.exists() and not begun:
-            shutil.rmtree(folder)
-        super().run()
+        with only_build():
+            if ours and folder.exists() and not begun:
+                shutil.rmtree(folder)
+            super().run()
 
 
 def of_any_clone(mode: int) -> int:
@@ -87,9 +88,10 @@ class Wheel(bdist_wheel):
 
     def run(self) -> None:
         """Fill an empty folder: an interrupted run leaves what it would have packed."""
-        if not self.is_named:
-            shutil.rmtree(self.bdist_dir, ignore_errors=True)
-        super().run()
+        with only_build():
+            if not self.is_named:
+                shutil.rmtree(self.bdist_dir, ignore_errors=True)
+            super().run()
 
     def get_tag(self) -> tuple[str, str, str]:
         """``py3-none-<platform>``."""
@@ -139,6 +141,7 @@ if WITHOUT_LIBRARY.isdisjoint(sys.argv) or not WITH_LIBRARY.isdisjoint(sys.argv)
             "pip's temporary folder and that is mounted noexec, name another folder in TMPDIR"
         ) from None
     from build_support import library
+    from build_support.lock import only_build
 
     setup(
         version=package_version(),

@@ -17,6 +17,7 @@ from setuptools import Extension
 from torch.utils import cpp_extension
 
 from build_support import cells, cuda
+from build_support.lock import only_build
 from build_support.variant import (
     BINDING,
     CELLS,
@@ -318,6 +319,10 @@ class Build(cpp_extension.BuildExtension):
         check_jobs()
         check_torch()
         check_compiler()
+        with only_build():
+            self._run()
+
+    def _run(self) -> None:
         if self.inplace:  # the sources have no folder for it
             for ext in self.extensions:
                 Path(self.get_ext_fullpath(ext.name)).parent.mkdir(exist_ok=True)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 import zipfile
 from pathlib import Path
 
@@ -278,6 +279,68 @@ def test_a_compiler_of_two_words_is_described_as_it_compiles(tmp_path: Path, too
     assert commands_of_a_build(tmp_path / "tree", tools, torch="2.12.1", CXX=named)
     built = json.loads((tmp_path / "tree" / "lltm" / "lib" / "build.json").read_text())
     assert built["compiler"].startswith(("g++ ", "clang++ "))
+
+
+# What it makes says how it was made; a release is linked once there is a file beside the compiler.
+RECORDING_COMPILER = """#!/bin/sh
+case "$1" in
+    --version | -dump*) exec c++ "$@" ;;
+esac
+command="$*"
+objects=
+for word; do
+    case "$word" in *.o) objects="$objects $word" ;; esac
+done
+case "$command" in
+    *-Wl,--strip-all* | *-Wl,-x*)
+        touch "$0.linking"
+        while [ ! -e "$0.go" ]; do sleep 0.1; done
+        ;;
+esac
+while [ "$1" != -o ]; do shift; done
+case "$command" in
+    *-shared* | *-bundle*) cat $objects >"$2" ;;
+    *) echo "$command" >"$2" ;;
+esac
+"""
+
+
+def start_build(tree: Path, debug: int, compiler: Path) -> subprocess.Popen[str]:
+    """Make a wheel of the release or with debug information."""
+    command = [sys.executable, "setup.py", "-q", "bdist_wheel", "--dist-dir", f"dist-{debug}"]
+    named = {"LLTM_DEBUG": str(debug), "CXX": str(compiler)}
+    environment = {**os.environ, **named}
+    return subprocess.Popen(
+        command, cwd=tree, env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+
+
+@of_a_shell
+def test_two_builds_of_a_tree_do_not_mix(tmp_path: Path, tools: Path) -> None:
+    """Or a release would have parts without optimization."""
+    (tools / "g++").write_text(RECORDING_COMPILER)
+    tree = tmp_path / "tree"
+    clone(tree)
+    release = start_build(tree, 0, tools / "g++")
+    assert release.stderr is not None
+    while not (tools / "g++.linking").exists():
+        assert release.poll() is None
+        time.sleep(0.1)
+    debug = start_build(tree, 1, tools / "g++")
+    assert debug.stderr is not None
+    while line := debug.stderr.readline():  # until it ends, where it does not wait
+        if line.startswith("another process builds in "):
+            break
+    (tools / "g++.go").touch()
+    for build in (release, debug):
+        _, errors = build.communicate()
+        assert build.returncode == 0, errors
+    for count, flag in enumerate(("-O2 -g0", "-O0 -g")):
+        (made,) = tree.glob(f"dist-{count}/*.whl")
+        with zipfile.ZipFile(made) as packed:
+            library = packed.read(f"lltm/lib/{_library.NAMES[sys.platform]}").decode()
+        assert library
+        assert all(f" {flag} " in command for command in library.splitlines())
 
 
 @pytest.mark.parametrize(
