@@ -48,6 +48,9 @@ def define(
         split: give the step the input's share of ``z`` and the recurrent one apart.
         heads: number of blocks of the recurrent weights, which are then block-diagonal.
 
+    Returns:
+        The cell. Nothing is compiled yet: its first call does that, or ``prepare``.
+
     Raises:
         StepError: the step is not elementwise, changes a tensor in place, takes the value of a
             tensor, compares or rounds a keyword argument, depends on its tensors' shape or dtype,

@@ -17,21 +17,31 @@ from lltm.cells._sequence import Sequence
 
 
 class LLTM(Sequence):
-    """:class:`Sequence` of the LLTM; ``alpha`` is its scalar."""
+    """:class:`Sequence` of the LLTM, with its arguments but ``cell``.
+
+    ``alpha=1.0``, the candidate ELU's scale for negative arguments, is its scalar.
+    """
 
     def __init__(self, input_features: int, state_size: int, *args: Any, **options: Any) -> None:
         super().__init__(formulas.LLTM, input_features, state_size, *args, **options)
 
 
 class PeepholeLSTM(Sequence):
-    """:class:`Sequence` of an LSTM whose gates see the cell state; ``scale`` is its scalar."""
+    """:class:`Sequence` of an LSTM whose gates see the cell state, with its arguments but ``cell``.
+
+    ``scale=1.0``, the weight of the peepholes, is its scalar.
+    """
 
     def __init__(self, input_features: int, state_size: int, *args: Any, **options: Any) -> None:
         super().__init__(formulas.PEEPHOLE_LSTM, input_features, state_size, *args, **options)
 
 
 class SLSTM(Sequence):
-    """:class:`Sequence` of xLSTM's sLSTM; ``heads`` blocks of recurrent weights."""
+    """:class:`Sequence` of xLSTM's sLSTM, with its arguments but ``cell``.
+
+    Besides, ``heads=1`` is the number of blocks of the recurrent weights, which divides
+    ``state_size``.
+    """
 
     def __init__(
         self, input_features: int, state_size: int, *args: Any, heads: int = 1, **options: Any
@@ -128,6 +138,14 @@ class _LikeTorch(Sequence):
 class LSTM(_LikeTorch):
     """In the place of :class:`torch.nn.LSTM`: its arguments, parameters, state dict and results.
 
+    The arguments are ``input_size``, ``hidden_size``, ``num_layers=1``, ``bias=True``,
+    ``batch_first=False``, ``dropout=0.0``, ``bidirectional=False``, ``proj_size=0``, ``device`` and
+    ``dtype``: float32, float64, bfloat16 or float16. A call may have a ``reset``, as
+    :meth:`Sequence.forward` has it.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it should be.
+
     Example:
         >>> theirs, ours = torch.nn.LSTM(32, 128), lltm.cells.LSTM(32, 128)
         >>> ours.load_state_dict(theirs.state_dict())
@@ -162,14 +180,21 @@ class _OneState(_LikeTorch):
 
 
 class GRU(_OneState):
-    """In the place of :class:`torch.nn.GRU`: its arguments, parameters, state dict and results."""
+    """In the place of :class:`torch.nn.GRU`: its arguments, parameters, state dict and results.
+
+    The arguments are those of :class:`LSTM` without ``proj_size``.
+    """
 
     def __init__(self, input_size: int, hidden_size: int, *args: Any, **options: Any) -> None:
         super().__init__(formulas.GRU, input_size, hidden_size, *args, **options)
 
 
 class RNN(_OneState):
-    """In the place of :class:`torch.nn.RNN`: its arguments, parameters, state dict and results."""
+    """In the place of :class:`torch.nn.RNN`: its arguments, parameters, state dict and results.
+
+    The arguments are those of :class:`LSTM` without ``proj_size``, with ``nonlinearity="tanh"``, or
+    ``"relu"``, after ``num_layers``.
+    """
 
     def __init__(
         self,
