@@ -35,7 +35,7 @@ OP = ROOT / "tests" / "op"
 TORCHPROOF = ROOT / "torchproof" / "tests"
 # What calls every part; and then the kernels, in each lesser instruction set and natively.
 STABLE = (
-    *("any_cell", "broken_library", "capabilities", "cells", "cells_first_use", "cells_functor"),
+    *("broken_library", "capabilities", "cells", "cells_first_use", "cells_functor"),
     *("cells_kernels", "cells_random", "cells_transforms", "derivatives", "determinism", "errors"),
     *("functions", "installation", "jit", "modules", "overrides", "properties", "raw_ops"),
     *("saved_memory", "sequence", "stream", "stream_memory", "threads", "torch_features"),

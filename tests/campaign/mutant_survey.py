@@ -34,7 +34,7 @@ PACKAGES = "tests/packages/test_cells_package.py"
 OP = tuple(
     f"tests/op/test_{name}.py"
     for name in (
-        *("any_cell", "cells_define", "cells_sequence", "cells_drop_ins", "cells_modules"),
+        *("cells_define", "cells_sequence", "cells_drop_ins", "cells_modules"),
         *("cells_kernels", "cells_transforms", "containment", "functions"),
         *("derivatives", "determinism", "equivalence", "errors", "modules", "no_wasted_work"),
         *("overrides", "properties", "oracle", "raw_ops", "saved_memory", "sequence"),

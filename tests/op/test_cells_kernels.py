@@ -197,6 +197,37 @@ def test_the_op_of_a_cell_takes_its_heads_from_the_weights(
 
 
 @pytest.mark.parametrize(
+    ("argument", "value", "message"),
+    [
+        ("weights", torch.zeros(1, 1), "weights must have shape [3S, S / H + F]"),
+        ("input_weights", torch.zeros(3, 7), "input_weights must have shape [3S, F]"),
+        ("input_weights", torch.zeros(60, 7), "weights must have shape [3S, S / H] with H heads"),
+        ("bias", torch.zeros(5), "bias must have shape [6S] or [1, 6S]"),
+        ("states", torch.zeros(9, 5, 20), "states must have shape [N, B, S]"),
+        ("scalars", [1.0], "scalars must have 0 numbers, got 1"),
+        ("reset", torch.zeros(9, 5), "reset must be bool, got float32"),
+        ("reset", torch.zeros(4, 5, dtype=torch.bool), "reset must have shape [T, B]"),
+        ("reset_state", torch.zeros(1, 5, 19), "reset_state must have shape [N, B, S]"),
+    ],
+)
+def test_the_kernels_name_a_wrong_argument(argument: str, value: Any, message: str) -> None:
+    given = Problem(CELLS["gru"], dtype=torch.float32).arguments()
+    op = getattr(torch.ops, str(_kernels.namespace(CELLS["gru"]))).sequence
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        op(*given._replace(**{argument: value}))
+
+
+@EACH_CELL
+def test_what_no_row_needs_and_what_backward_needs_change_nothing(name: str) -> None:
+    given = Problem(CELLS[name], dtype=torch.float32).arguments(reset=False)
+    never = given._replace(reset=torch.zeros(given.input.shape[:2], dtype=torch.bool))
+    ops = getattr(torch.ops, str(_kernels.namespace(CELLS[name])))
+    expected = ops.sequence(*given)
+    for found in (ops.sequence(*never), ops.sequence_forward(*given.of_backward())):
+        assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize(
     ("torch_version", "platform", "reason"),
     [
         ("2.9.1+cpu", "linux", "torch 2.9.1+cpu has no stable ABI; install torch 2.10 or newer"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import bounds
@@ -11,16 +12,15 @@ import gmpy2
 import oracle
 import pytest
 import torch
-from any_cell import FUNCTORS, build
 from torch import Tensor
 from torch.nn import functional
 
-from lltm import jit
+from lltm import _compile, jit
 
 pytestmark = pytest.mark.subprocess
 
 STATES, X, Y = 16, 14, 15
-"""As cell_functors/functions.inc has them."""
+"""As functions.inc has them."""
 WIDTH = 23
 """Of a row: vectors and a part of one."""
 EXACT: dict[str, Callable[[Any], Any]] = {
@@ -62,10 +62,20 @@ DTYPES = (torch.float32, torch.float64)
 def ops(
     compiler: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    folder = tmp_path_factory.mktemp(request.param)
-    header = FUNCTORS / "functions.inc"
+    """Those of a cell whose step is all functions, in one set of kernels."""
     namespace = f"lltm_test_functions_{request.param}"
-    return build(header, "Functions", namespace, folder, kernel_set=request.param)
+    library = tmp_path_factory.mktemp(request.param) / f"{namespace}.so"
+    kernels = ("cpu/kernels.cpp", *jit.TILE_SOURCES, f"cpu/kernels_{request.param}.cpp")
+    csrc = jit.source_directory()
+    flags = [
+        *(f"-DLLTM_NAMESPACE={namespace}", "-DLLTM_CELL=Functions"),
+        f'-DLLTM_CELL_HEADER="{Path(__file__).with_name("functions.inc")}"',
+        f"-DLLTM_ONLY_KERNEL_SET=k{request.param.capitalize()}",
+    ]
+    sources = [csrc / name for name in ("stable/any_binding.cpp", *kernels)]
+    _compile.Library(library, sources, flags, jit.exports()).compile()
+    torch.ops.load_library(library)
+    return getattr(torch.ops, namespace)
 
 
 def results(ops: Any, x: Tensor, y: Tensor) -> dict[str, Tensor]:
