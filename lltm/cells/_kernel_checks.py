@@ -13,7 +13,15 @@ from torch import Tensor
 from lltm.cells import _kernels
 from lltm.cells._contract import Arguments
 from lltm.cells._definition import Definition
-from lltm.cells._problem import Problem, of_kernels, of_reference, present, results, with_tensors
+from lltm.cells._problem import (
+    Function,
+    Problem,
+    of_kernels,
+    of_reference,
+    present,
+    results,
+    with_tensors,
+)
 from lltm.cells._run import run, run_step
 from lltm.cells._step import StepArguments
 
@@ -41,6 +49,19 @@ def _error(actual: Sequence[Tensor], exact: Sequence[Tensor], dtype: torch.dtype
     return worst
 
 
+def is_as_near_as_eager(function: Function, cell: Definition, given: Arguments) -> str:
+    """Outputs and gradients are those of the step; returns how far they and eager's are off."""
+    wide = [each.double() for each in present(given)]
+    exact = results(of_reference(cell), with_tensors(given, wide))
+    dtype = given.input.dtype
+    found = _error(results(function, given), exact, dtype)
+    eager = _error(results(of_reference(cell), given), exact, dtype)
+    limit = 2 * eager + SLACK[dtype]
+    if not found <= limit:
+        raise CheckError(f"an error of {found:.1f} eps, eager has {eager:.1f}")
+    return f"{found:.1f} eps" if dtype == torch.float64 else f"{found:.1f} eps, eager {eager:.1f}"
+
+
 def equals_the_step(
     cell: Definition,
     device: str = "cpu",
@@ -50,16 +71,9 @@ def equals_the_step(
     start: bool = True,
     **problem: Any,
 ) -> str:
-    """Outputs and gradients are those of the step; returns how far they and eager's are off."""
+    """The kernels do, for one problem."""
     given = Problem(cell, dtype=dtype, device=device, **problem).arguments(reset, start)
-    wide = [each.double() for each in present(given)]
-    exact = results(of_reference(cell), with_tensors(given, wide))
-    found = _error(results(of_kernels(cell), given), exact, dtype)
-    eager = _error(results(of_reference(cell), given), exact, dtype)
-    limit = 2 * eager + SLACK[dtype]
-    if not found <= limit:
-        raise CheckError(f"an error of {found:.1f} eps, eager has {eager:.1f}")
-    return f"{found:.1f} eps" if dtype == torch.float64 else f"{found:.1f} eps, eager {eager:.1f}"
+    return is_as_near_as_eager(of_kernels(cell), cell, given)
 
 
 FEW_STEPS, FEW_ROWS = 2, 3
