@@ -40,11 +40,7 @@ LEFT_OUT = {
 """Of the files of tests/op, those whose tests SELECTED would take; and why they cannot run here."""
 ADDRESS = tuple(sorted({path.stem for path in TESTS.glob("test_*.py")} - LEFT_OUT.keys()))
 # What calls lltm from several threads of Python.
-THREADS = (
-    "test_concurrency",
-    "test_free_threading",
-    "test_torch_features.py::test_threads_of_python",
-)
+THREADS = ("test_free_threading",)
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Plant(Edit):
-    """A bug, which tests meet it, and what must be printed."""
+    """A bug, the file of tests that meets it, and what must be printed."""
 
     test: str
     finding: str
@@ -107,7 +103,7 @@ RACE = Plant(
     SCRATCH,
     "kept_.fetch_add(",
     "[] { static int plain = 0; return ++plain; }(), kept_.fetch_add(",
-    "test_concurrency",
+    "test_free_threading",
     "ThreadSanitizer: data race",
 )
 ASAN = ("libasan.so", "libubsan.so")
@@ -152,12 +148,10 @@ def build(variant: Variant, folder: Path, plant: Plant | None = None) -> Path:
 def run(
     variant: Variant, site: Path, test: str, seconds: float
 ) -> subprocess.CompletedProcess[str]:
-    """One file of tests, or one of its tests; ended by its budget it has status 124."""
+    """One file of tests; ended by its budget it has status 124."""
     # Without capture: a report that pytest took would go with the test that passed.
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider"]
-    file, _, one = test.partition(".py::")
-    path = str(TESTS / f"{file}.py") + (f"::{one}" if one else "")
-    command += ["-p", "no:xdist", "-m", SELECTED, path]
+    command += ["-p", "no:xdist", "-m", SELECTED, str(TESTS / f"{test}.py")]
     try:
         return subprocess.run(
             command,

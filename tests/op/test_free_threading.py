@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import cases
 import pytest
 import torch
-from cases import Case
+from cases import SEQUENCE_CASES, Case
 from installed_copy import InstalledCopy
 
 import lltm
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 THREADS = 8
 ROUNDS = 5
 CASES = [Case("threads", 5, 7, 27), Case("threads", 5, 7, 27, steps=6)]
+SIZES = [case for case in SEQUENCE_CASES if case.steps and case.steps < 10 and case.batch]
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=cases.identify)
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 Result = TypeVar("Result")
 
@@ -75,7 +77,7 @@ def with_gradients(case: Case, backend: str, dtype: torch.dtype) -> list[Tensor]
     return [*outputs, *cases.gradients(outputs, leaves)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@DTYPES
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.op)
 def test_ops_and_their_gradients(case: Case, dtype: torch.dtype, backend: str) -> None:
     expected = with_gradients(case, backend, dtype)
@@ -86,6 +88,20 @@ def test_ops_and_their_gradients(case: Case, dtype: torch.dtype, backend: str) -
         return with_gradients(case, backend, dtype)
 
     assert_same_bits(at_once(work), expected)
+
+
+def test_different_sizes_at_one_time() -> None:
+    def results(case: Case) -> list[Tensor]:
+        return [each.nan_to_num() for each in with_gradients(case, "fused", torch.float32)]
+
+    expected = [results(case) for case in SIZES]
+
+    def work(first: int) -> None:
+        for at in range(first, first + ROUNDS * len(SIZES)):
+            index = at % len(SIZES)
+            assert_same_bits([results(SIZES[index])], expected[index])
+
+    at_once(work)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.op)
@@ -123,15 +139,20 @@ def test_models_trained_side_by_side() -> None:
 def test_one_module_called_by_all() -> None:
     model = lltm.LLTMSequence(4, 6, num_layers=2)
     inputs = [torch.randn(5, 3, 4) for _ in range(THREADS)]
-    expected = [model(input)[0] for input in inputs]
-    found = at_once(lambda index: [model(inputs[index])[0] for _ in range(ROUNDS)])
-    for tensors, tensor in zip(found, expected, strict=True):
-        assert_same_bits([[one] for one in tensors], [tensor])
+
+    def work(index: int) -> list[Tensor]:
+        output, _ = model(inputs[index])
+        return [output, *torch.autograd.grad(output.sum(), list(model.parameters()))]
+
+    found = at_once(lambda index: [work(index) for _ in range(ROUNDS)])
+    for index, rounds in enumerate(found):
+        assert_same_bits(rounds, work(index))
 
 
-def test_streams_of_one_module() -> None:
-    model = lltm.LLTMSequence(4, 6, num_layers=2)
-    inputs = torch.randn(20, 3, 4)
+@DTYPES
+def test_streams_of_one_module(dtype: torch.dtype) -> None:
+    model = lltm.LLTMSequence(4, 6, num_layers=2, dtype=dtype)
+    inputs = torch.randn(20, 3, 4).to(dtype)
 
     def work(index: int) -> list[Tensor]:
         stream = model.stream(batch_size=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cases
@@ -253,19 +252,3 @@ def test_detach_and_hooks(op: str, backend: str) -> None:
     expected = torch.autograd.grad(case.reference(*arguments)[0].sum(), arguments.weights)[0]
     assert len(seen) == 1
     cases.assert_close(doubled, 2 * expected, "hooked")
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_threads_of_python(op: str, backend: str) -> None:
-    """Backward runs from several Python threads at once."""
-    case = cases.SMALL[op]
-    expected = cases.reference_gradients(case, case.arguments().leaves())
-
-    def run(_: int) -> list[Tensor]:
-        leaves = case.arguments().leaves()
-        return cases.gradients(case.function(*leaves, backend=backend), leaves)
-
-    with ThreadPoolExecutor(4) as pool:
-        for gradients in pool.map(run, range(32)):
-            for a, e in zip(gradients, expected, strict=True):
-                cases.assert_close(a, e, "threaded")
