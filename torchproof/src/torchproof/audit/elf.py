@@ -13,7 +13,6 @@ from torchproof.audit.elf_file import (
     DT_NEEDED,
     DT_RPATH,
     DT_RUNPATH,
-    DT_SONAME,
     DT_TEXTREL,
     PT_GNU_RELRO,
     PT_GNU_STACK,
@@ -77,7 +76,6 @@ class Elf:
 
     path: Path
     machine: str
-    soname: str | None
     needed: tuple[str, ...]
     rpath: tuple[str, ...]
     runpath: tuple[str, ...]
@@ -174,7 +172,6 @@ def _facts(path: Path, file: ElfFile) -> Elf:
     return Elf(
         path=path,
         machine=machine(file),
-        soname=next(iter(file.texts(DT_SONAME)), None),
         needed=file.texts(DT_NEEDED),
         rpath=_entries(file, DT_RPATH),
         runpath=_entries(file, DT_RUNPATH),

@@ -27,7 +27,7 @@ CHUNK = 1 << 20
 
 PT_LOAD, PT_DYNAMIC, PT_GNU_STACK, PT_GNU_RELRO = 1, 2, 0x6474E551, 0x6474E552
 DT_NEEDED, DT_PLTRELSZ, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ = 1, 2, 4, 5, 6, 7, 8
-DT_STRSZ, DT_SONAME, DT_RPATH, DT_REL, DT_RELSZ, DT_PLTREL, DT_TEXTREL = 10, 14, 15, 17, 18, 20, 22
+DT_STRSZ, DT_RPATH, DT_REL, DT_RELSZ, DT_PLTREL, DT_TEXTREL = 10, 15, 17, 18, 20, 22
 DT_JMPREL, DT_BIND_NOW, DT_RUNPATH, DT_FLAGS = 23, 24, 29, 30
 DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB
 DT_VERDEF, DT_VERNEED = 0x6FFFFFFC, 0x6FFFFFFE
@@ -175,9 +175,9 @@ class ElfFile:
         """The value of each dynamic tag that appears once."""
         return dict(self.dynamic)
 
-    def texts(self, *kinds: int) -> tuple[str, ...]:
-        """The texts of some dynamic tags, in file order."""
-        return tuple(_text(self._names, at) for tag, at in self.dynamic if tag in kinds)
+    def texts(self, kind: int) -> tuple[str, ...]:
+        """The texts of a dynamic tag, in file order."""
+        return tuple(_text(self._names, at) for tag, at in self.dynamic if tag == kind)
 
     @cached_property
     def _names(self) -> bytes:

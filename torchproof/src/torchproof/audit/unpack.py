@@ -128,13 +128,13 @@ def wheel(path: Path, folder: Path, *wanted: Pattern[str], limits: Limits = LIMI
                     target.write(row.filename, source)
 
 
-def conda(path: Path, folder: Path, *wanted: Pattern[str], limits: Limits = LIMITS) -> None:
+def conda(path: Path, folder: Path, *wanted: Pattern[str]) -> None:
     """Unpack the files of a conda package whose paths match a pattern.
 
     Raises:
         UnpackError: it cannot be unpacked.
     """
-    target = _Target(path, folder, limits)
+    target = _Target(path, folder, LIMITS)
     with _explained():
         for stream in _conda_tars(path):
             limited = _Limited(stream, target.most + TAR_OVERHEAD)

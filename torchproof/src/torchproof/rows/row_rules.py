@@ -16,7 +16,6 @@ from torchproof.config import (
     Cuda,
     Matrix,
     RowSpec,
-    Torch,
     line_of,
     number,
     project,
@@ -189,7 +188,7 @@ def compiler_bounds(matrix: Matrix, row: Row) -> Iterator[Violation]:
             "compiler-bounds",
             f"{row.compiler} is outside {family.name} {family.oldest} to {family.newest}",
         )
-    release = _built_on(matrix, row)
+    release = matrix.built_on(row.binding, row.torch)
     if release.cxx >= CXX20 and major < family.cxx20:
         yield Violation(
             row.line,
@@ -311,7 +310,3 @@ def _major(label: str) -> int:
 
 def _cuda(matrix: Matrix, version: str) -> Cuda | None:
     return next((cuda for cuda in matrix.cuda if cuda.version == version), None)
-
-
-def _built_on(matrix: Matrix, row: Row) -> Torch:
-    return matrix.release(row.torch) if row.binding == "native" else matrix.headers
