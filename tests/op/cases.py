@@ -325,6 +325,7 @@ def _cell_cases() -> Iterator[Case]:
         yield Case(f"deep_{batch}", batch, 250, 50)
     for batch in (1, 15, 40):  # more columns than kernels take at a time, and weights than a cache
         yield Case(f"wide_{batch}", batch, 150, 300)
+    yield Case("blocks_600", 600, 6, 210)  # more blocks of rows than a test has threads
     yield Case("tutorial", 16, 32, 128)
     yield Case("few_terms", 3, 1000, 90)  # whose products are written in pieces of rows
     yield Case("one_term_more", 3, 16, 17)  # than a vector of pairs has
