@@ -89,9 +89,9 @@ class Library:
                 watched() as environment,
                 contextlib.closing(_Starter(environment)) as starter,
             ):
-                list(workers.map(starter.run, commands))
+                list(workers.map(starter.run, commands, objects))
                 link += ["-ltorch_cpu", "-lc10", *self.link_flags]
-                workers.submit(starter.run, link).result()
+                workers.submit(starter.run, link, linked).result()
             linked.replace(self.path)
         finally:
             for made in (*objects, linked):
@@ -156,17 +156,20 @@ class _Starter:
         with self._lock:
             self._closed = True
 
-    def run(self, command: Sequence[str]) -> None:
-        """Run a compiler to its end.
+    def run(self, command: Sequence[str], made: Path) -> None:
+        """Run a compiler, which makes a file, to its end.
 
         Raises:
-            CompileError: it failed, or was not started.
+            CompileError: it failed, made no file, or was not started.
         """
         with self._start(command) as process:
             output, _ = process.communicate()
         if process.returncode:
             silent = f"{command[0]} printed nothing, and ended with {_status(process.returncode)}"
             raise CompileError(f"{shlex.join(command)} failed:\n{output.strip() or silent}")
+        if not made.exists():
+            missing = f"{command[0]} ended with exit status 0 and made no {made.name}"
+            raise CompileError(f"{shlex.join(command)} failed:\n{missing}")
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[str]:
         with self._lock:

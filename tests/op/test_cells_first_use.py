@@ -273,6 +273,7 @@ def script(path: Path, text: str) -> Path:
     [
         ("#!/bin/sh\nkill -SEGV $$\n", "c++ printed nothing, and ended with signal 11 (all"),
         ("#!/bin/sh\nexit 3\n", "c++ printed nothing, and ended with exit status 3 (all"),
+        ("#!/bin/sh\nexit 0\n", "c++ ended with exit status 0 and made no "),
         ("#!/bin/sh\nprintf 'error: gr\\374n\\n'\nexit 1\n", "compiled: error: gr"),
         ("no program\n", "c++ cannot be started: Exec format error (all"),
         (
@@ -281,7 +282,7 @@ def script(path: Path, text: str) -> Path:
             "compiled: ld: No space left on device (all",
         ),
     ],
-    ids=["crash", "silence", "other encoding", "no program", "linker"],
+    ids=["crash", "silence", "nothing made", "other encoding", "no program", "linker"],
 )
 def test_it_says_why_the_compiler_failed(
     fresh: InstalledCopy, tmp_path: Path, text: str, reason: str
