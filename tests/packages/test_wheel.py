@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 BUILT = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "build_support", "csrc", "lltm")
 
-OF_DATES = "SOURCE_DATE_EPOCH must be seconds since 1970, at most 4354819199"
+OF_DATES = "SOURCE_DATE_EPOCH must be seconds since 1970, at most 4294967295"
 
 
 # setup.py, with the installed library in the place of what would be compiled.
@@ -352,6 +352,7 @@ def test_two_builds_of_a_tree_do_not_mix(tmp_path: Path, tools: Path) -> None:
         ("LLTM_BINDING", "Stable", "LLTM_BINDING must be stable or native, got 'Stable'"),
         ("SOURCE_DATE_EPOCH", "now", f"{OF_DATES}, got 'now'"),
         ("SOURCE_DATE_EPOCH", "1700000000000", f"{OF_DATES}, got '1700000000000'"),
+        ("SOURCE_DATE_EPOCH", "4294967296", f"{OF_DATES}, got '4294967296'"),
     ],
 )
 def test_what_the_environment_asks_for_is_checked_first(
