@@ -66,12 +66,13 @@ def _check_layers(layers: Sequence[Layer]) -> None:
 
 
 def _check_above(weights: Tensor, below: Tensor, index: int) -> None:
-    """A layer reads the hidden state of the one below it."""
-    features = weights.shape[1] - weights.shape[0] // 3
-    if features != below.shape[0] // 3 or weights.dtype != below.dtype:
+    """A layer reads the hidden state of the one below it, and has as large a state of its own."""
+    state = below.shape[0] // 3
+    if weights.shape != (3 * state, 2 * state) or weights.dtype != below.dtype:
         raise ValueError(
-            f"layers[{index}] must read what layers[{index - 1}] writes, F = "
-            f"{below.shape[0] // 3} of {below.dtype}, got F = {features} of {weights.dtype}"
+            f"layers[{index}] must have weights [3S, 2S] = {[3 * state, 2 * state]} of "
+            f"{below.dtype}, S and dtype of layers[{index - 1}], got {list(weights.shape)} of "
+            f"{weights.dtype}"
         )
 
 
@@ -116,8 +117,8 @@ class LLTMStream:
 
     Args:
         layers: ``(weights, bias)`` of each layer, CPU tensors of one dtype: weights
-            ``[3S, S + F]``, bias ``[3S]``, ``[1, 3S]`` or ``None``. A later change of them is not
-            seen.
+            ``[3S, S + F]``, above the first layer ``[3S, 2S]``; bias ``[3S]``, ``[1, 3S]`` or
+            ``None``. A later change of them is not seen.
         batch_size: ``B``, fixed, since the states' memory is.
         alpha: the candidate ELU's scale.
 

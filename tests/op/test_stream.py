@@ -222,8 +222,9 @@ def test_bad_layers_and_states() -> None:
     for bias in (torch.zeros(5), torch.zeros(6, dtype=torch.float64), torch.zeros(6).to("meta")):
         with pytest.raises(RuntimeError, match=r"bias must .*, got"):
             LLTMStream([(weights, bias)])
-    for above in (torch.zeros(6, 5), torch.zeros(6, 4, dtype=torch.float64)):
-        with pytest.raises(ValueError, match=r"layers\[1\] must read .*, got"):
+    doubles = torch.zeros(6, 4, dtype=torch.float64)
+    for above in (torch.zeros(6, 5), torch.zeros(9, 5), doubles):
+        with pytest.raises(ValueError, match=r"layers\[1\] must have weights .* = \[6, 4\] of .*"):
             LLTMStream([(weights, None), (above, None)])
     for size, kind in ((-1, ValueError), (1.5, TypeError), (True, TypeError)):
         with pytest.raises(kind, match=r"batch_size must be .*, got"):
