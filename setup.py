@@ -50,11 +50,11 @@ WITH_LIBRARY = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel"
 
 # Two builds of the same sources are the same bytes, wherever and whenever they are made.
 os.environ["SOURCE_DATE_EPOCH"] = os.environ.get("SOURCE_DATE_EPOCH") or "315532800"
-LAST_OF_A_GZIP_FILE = 2**32 - 1  # in 2106; a zip file's is in 2107
+LAST_OF_GZIP = 2**32 - 1  # in 2106; of a zip file it is in 2107
 epoch = os.environ["SOURCE_DATE_EPOCH"]
-if not epoch.isdecimal() or int(epoch) > LAST_OF_A_GZIP_FILE:
+if not epoch.isdecimal() or int(epoch) > LAST_OF_GZIP:
     raise SystemExit(
-        f"SOURCE_DATE_EPOCH must be seconds since 1970, at most {LAST_OF_A_GZIP_FILE}, got {epoch!r}"
+        f"SOURCE_DATE_EPOCH must be seconds since 1970, at most {LAST_OF_GZIP}, got {epoch!r}"
     )
 
 

@@ -17,7 +17,7 @@ from build.env import DefaultIsolatedEnv
 from torchproof.release.version import ReleaseError
 
 EPOCH = "SOURCE_DATE_EPOCH"
-LAST_OF_A_GZIP_FILE = 2**32 - 1  # in 2106; a zip file's is in 2107
+LAST_OF_GZIP = 2**32 - 1  # in 2106; of a zip file it is in 2107
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def epoch(root: Path) -> Iterator[None]:
         ReleaseError: what the caller has named is no date, or there is no commit.
     """
     if named := os.environ.get(EPOCH):
-        if not named.isdecimal() or int(named) > LAST_OF_A_GZIP_FILE:
+        if not named.isdecimal() or int(named) > LAST_OF_GZIP:
             raise ReleaseError(
-                f"{EPOCH} must be seconds since 1970, at most {LAST_OF_A_GZIP_FILE}, got {named!r}; "
+                f"{EPOCH} must be seconds since 1970, at most {LAST_OF_GZIP}, got {named!r}; "
                 f"without it the last commit's date is taken"
             )
         yield
