@@ -94,6 +94,12 @@ def wheel(folder: Path, time: int, umask: int) -> Path:
     return made
 
 
+def test_the_library_is_small() -> None:
+    """What it may take is 1 MiB; that of the cells has a limit of its own."""
+    (library,) = _library.DIRECTORY.glob(_library.NAMES[sys.platform])
+    assert library.stat().st_size < 1 << 20
+
+
 def test_two_clones_give_the_same_bytes(tmp_path: Path) -> None:
     first = wheel(tmp_path / "one", 1_600_000_000, umask=0o022)
     second = wheel(tmp_path / "other", 1_700_000_000, umask=0o002)
